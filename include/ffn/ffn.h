@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * libffn - the position-wise feed-forward sublayer of transformers on CPUs.
+ *
+ *     dense   y = a * r + c * ( W_down act(W_up x + b_up) + b_down )
+ *     gated   y = a * r + c * ( W_down ( act(W_gate x + b_gate) * (W_up x + b_up) ) + b_down )
+ *
+ * x is one token: a row of d_model numbers. The hidden width is d_ff, the output width d_out (d_model in most models). r is the residual,
+ * a and c are its scale and the branch's. Every part but W_up and W_down may be absent, and a norm may stand at four places:
+ *
+ *     n = NORM_IN(x)                  h = NORM_MID( act(...) or act(...) * (...) )      computed from n
+ *     f = NORM_BRANCH(W_down h + b_down)                                                y = NORM_OUT(a * r + c * f)
+ *
+ * Sources: the dense layer is Vaswani et al. 2017 (arXiv 1706.03762) section 3.3; the gated one Shazeer 2020 (arXiv 2002.05202), whose GLU,
+ * bilinear, ReGLU, GEGLU and SwiGLU are the activations sigmoid, identity, relu, gelu and silu here.
+ *
+ * THE MANUAL IN SIX RULES, for every function below
+ *
+ *  1. Status. Functions that can fail return ffn_status_t: 0 is success, a failure is negative. ffn_last_error() then has one sentence
+ *     that names the offending value and its limit. On failure nothing else has happened: outputs are untouched, out-parameters are NULL,
+ *     handles stay usable. The library never prints, never aborts, and changes no global state: not the thread counts of BLAS or OpenMP,
+ *     not the floating-point environment, not the locale, no signal handler.
+ *  2. Threads. A layer never changes after ffn_layer_create: any number of threads may use one at once. A context (threads and scratch
+ *     memory) serves one call at a time: a second call at once gets FFN_BUSY and does nothing. Wherever a context is asked for, NULL means
+ *     "the calling thread alone", with scratch memory kept per thread until that thread ends.
+ *  3. Strides are in BYTES, everywhere. 0 means contiguous; where a group of strides is given, all 0 means contiguous. The stride of a
+ *     dimension of size 1 is ignored. Bytes, because narrow weights have no element stride, and because an element count given by mistake is
+ *     then smaller than a row and is refused, rather than read past the end.
+ *  4. Option structs start with struct_size = sizeof(struct). Zero in any other field means the default, unless the field is called required.
+ *     A caller compiled against an older header (smaller struct) gets the defaults for the rest; one compiled against a newer header (larger
+ *     struct) is accepted if the fields that this library does not know are all zero, else FFN_UNSUPPORTED.
+ *  5. Numbers are float32, in the CPU's byte order, at any address that is a multiple of 4. NaN and infinity pass through as IEEE 754
+ *     arithmetic has it; no argument check reads the values of x.
+ *  6. Ownership. The library copies the weights; every pointer in a call is the caller's again when the call returns. The two exceptions
+ *     are an allocator and a parallel-for, which must outlive the handles made with them.
+ *
+ * A program in ten lines (examples/c has the whole of it):
+ *
+ *     ffn_tensor_t tensors[2] = {
+ *         {.role = FFN_ROLE_UP_WEIGHT,   .ndim = 2, .data = up,   .shape = {2048, 512}},
+ *         {.role = FFN_ROLE_DOWN_WEIGHT, .ndim = 2, .data = down, .shape = {512, 2048}}};
+ *     ffn_layer_options_t options = {.struct_size = sizeof options, .activation = FFN_ACTIVATION_GELU, .residual = FFN_RESIDUAL_INPUT,
+ *                                    .tensors = tensors, .tensor_count = 2};
+ *     options.norm[FFN_NORM_IN] = FFN_NORM_LAYER;
+ *     ffn_layer_t *layer;
+ *     if (ffn_layer_create(NULL, &options, &layer) != FFN_OK) return fail(ffn_last_error());
+ *     ffn_layer_forward(layer, NULL, tokens, x, 0, y, 0);
+ *     ffn_layer_free(layer);
+ */
+#ifndef FFN_FFN_H
+#define FFN_FFN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__) && !defined(FFN_NO_VISIBILITY)
+#define FFN_API __attribute__((visibility("default")))
+#else
+#define FFN_API
+#endif
+
+/* ---------------------------------------------------------------- Version */
+
+#define FFN_VERSION_MAJOR 0
+#define FFN_VERSION_MINOR 1
+#define FFN_VERSION_PATCH 0
+
+/* The version of the library that runs, as major * 65536 + minor * 256 + patch. Compare it with FFN_VERSION_* of the header compiled against. */
+FFN_API uint32_t ffn_version(void);
+
+/* The same as text, "0.1.0". Static storage, never NULL. */
+FFN_API const char *ffn_version_string(void);
+
+/* The ABI's number, which is the number in the SONAME: a program linked against one ABI version runs with every later library of that number. */
+FFN_API uint32_t ffn_abi_version(void);
+
+/* One line on how this library was built and what it found: version, compiler, highest ISA level built in, ISA level of this CPU, BLAS library.
+ * Thread-local storage of fixed size: valid until the same thread calls ffn_build_info again. Never NULL. */
+FFN_API const char *ffn_build_info(void);
+
+/* ----------------------------------------------------------------- Status */
+
+typedef int32_t ffn_status_t;
+
+enum {
+    FFN_OK = 0,
+    FFN_INVALID = -1,     /* an argument is wrong: the sentence in ffn_last_error() names it */
+    FFN_NO_MEMORY = -2,   /* an allocation failed (or a thread that was needed could not be started) */
+    FFN_UNSUPPORTED = -3, /* well-formed, but this version, CPU or build cannot do it */
+    FFN_BUSY = -4         /* the context is inside another call */
+};
+
+/* "FFN_OK", "FFN_INVALID", ...; "unknown status" for any other number. Static storage, never NULL. */
+FFN_API const char *ffn_status_name(ffn_status_t status);
+
+/* Why the last failing call of THIS thread failed: one line, such as "d_ff is 0, must be at least 1". "" if none has failed yet. A call
+ * that succeeds leaves it alone. Thread-local storage of fixed size: valid until this thread's next failure. Never NULL. */
+FFN_API const char *ffn_last_error(void);
+
+/* ------------------------------------------------------- Memory and tasks */
+
+/* Where the memory of a handle comes from. allocate returns size bytes at a multiple of alignment (a power of two, 64 or more), or NULL;
+ * release gets what allocate returned (never NULL) with the same size. Both may be called from any thread that uses the handle, for a layer
+ * also from the thread that frees it. NULL in place of the struct means the C library's aligned_alloc and free. */
+typedef struct ffn_allocator {
+    uint32_t struct_size; /* required: sizeof(ffn_allocator_t) */
+    uint32_t reserved;    /* 0 */
+    void *user;           /* passed back as it is */
+    void *(*allocate)(void *user, uint64_t size, uint64_t alignment); /* required */
+    void (*release)(void *user, void *memory, uint64_t size);         /* required */
+} ffn_allocator_t;
+
+/* One of a number of independent tasks. */
+typedef void (*ffn_task_fn)(void *task_data, int64_t index);
+
+/* A caller's parallel-for: must call task(task_data, i) exactly once for each i in 0 .. count-1, on any threads, in any order, also one
+ * after the other (no task waits for another), and return after the last one has ended. It must not call the context that uses it. */
+typedef void (*ffn_parallel_for_fn)(void *user, int64_t count, ffn_task_fn task, void *task_data);
+
+/* ---------------------------------------------------------------- Context */
+
+typedef struct ffn_context ffn_context_t; /* threads and scratch memory; one call at a time */
+typedef struct ffn_layer ffn_layer_t;     /* weights and configuration; never changes; shared by threads */
+
+typedef struct ffn_context_options {
+    uint32_t struct_size;             /* required: sizeof(ffn_context_options_t) */
+    uint32_t flags;                   /* 0: none is defined yet */
+    uint32_t threads;                 /* threads of a call, the calling one included: 1 to 1024. 0: as many as the process's affinity mask and
+                                         cgroup CPU quota allow. Governs libffn's own passes alone; OpenBLAS's threads belong to the program
+                                         (openblas_set_num_threads) and are never set. */
+    uint32_t reserved;                /* 0 */
+    ffn_parallel_for_fn parallel_for; /* NULL: the context starts threads - 1 workers of its own. Else it starts none and gives its tasks to
+                                         this function, about `threads` at a time. */
+    void *parallel_user;              /* first argument of parallel_for */
+    const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied. */
+} ffn_context_options_t;
+
+/* Makes a context. options NULL means all defaults. *context is NULL on failure.
+ * Workers that the system refuses to start are done without: ffn_context_info tells how many there are. They sleep between calls and while
+ * BLAS runs. After fork() a context goes on in the child: it starts its workers anew at the next call that wants them.
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (unknown fields of a larger struct). */
+FFN_API ffn_status_t ffn_context_create(const ffn_context_options_t *options, ffn_context_t **context);
+
+/* Ends the workers and frees the context. NULL is fine. No call may be running in it. */
+FFN_API void ffn_context_free(ffn_context_t *context);
+
+/* Allocates the scratch memory that runs of `layer` on up to `tokens` tokens need, so that those allocate nothing and cannot fail for want of
+ * memory. A context keeps the largest scratch that any of its layers needed. context NULL: the calling thread's own scratch. tokens >= 0.
+ * The need stops growing at a few hundred tokens: longer runs go through in blocks.
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY (the context is as before), FFN_BUSY. */
+FFN_API ffn_status_t ffn_context_reserve(ffn_context_t *context, const ffn_layer_t *layer, int64_t tokens);
+
+typedef struct ffn_context_info {
+    uint32_t struct_size;       /* set by the caller: sizeof(ffn_context_info_t) */
+    uint32_t flags;             /* 0 */
+    uint32_t threads_requested; /* after the default was resolved */
+    uint32_t threads;           /* that a call uses, the calling one included: less if workers could not be started */
+    uint64_t scratch_bytes;     /* held now */
+} ffn_context_info_t;
+
+/* Writes what the context is to *info: as many bytes as both sides know; what only a newer caller knows becomes 0.
+ * context NULL: the calling thread's (threads 1). Statuses: FFN_INVALID, FFN_BUSY. */
+FFN_API ffn_status_t ffn_context_info(ffn_context_t *context, ffn_context_info_t *info);
+
+/* ---------------------------------------------------------------- Tensors */
+
+/* Types of elements. Weights, inputs and outputs are float32 in this version; the narrow ones follow. */
+enum { FFN_DTYPE_F32 = 0 };
+
+/* What a tensor is to the layer. Weights are always described as [out, in]; a file that stores [in, out], or gate and up in one tensor,
+ * halved or interleaved, is the same bytes with other strides:
+ *     [in, out] (GPT-2's Conv1D)              shape {out, in}, stride {4, 4*out}
+ *     fused [gate; up], rows 0..d_ff-1 gate   gate: data, up: data + d_ff rows (or the other way round), both with row stride 4*d_model
+ *     interleaved, even rows gate             gate: data, up: data + one row, both with stride {8*d_model, 4} */
+enum {
+    FFN_ROLE_NONE = 0,
+    FFN_ROLE_UP_WEIGHT = 1,   /* [d_ff, d_model]  required; the linear branch of a gated layer */
+    FFN_ROLE_UP_BIAS = 2,     /* [d_ff] */
+    FFN_ROLE_GATE_WEIGHT = 3, /* [d_ff, d_model]  makes the layer gated; the activated branch */
+    FFN_ROLE_GATE_BIAS = 4,   /* [d_ff]           only with a gate weight */
+    FFN_ROLE_DOWN_WEIGHT = 5, /* [d_out, d_ff]    required */
+    FFN_ROLE_DOWN_BIAS = 6,   /* [d_out] */
+
+    FFN_ROLE_NORM_IN_WEIGHT = 16,     /* [d_model]  norm tensors are allowed only where options.norm has a norm; without a weight (o + w) is 1, without a bias b is 0 */
+    FFN_ROLE_NORM_IN_BIAS = 17,       /* [d_model] */
+    FFN_ROLE_NORM_MID_WEIGHT = 18,    /* [d_ff] */
+    FFN_ROLE_NORM_MID_BIAS = 19,      /* [d_ff] */
+    FFN_ROLE_NORM_BRANCH_WEIGHT = 20, /* [d_out] */
+    FFN_ROLE_NORM_BRANCH_BIAS = 21,   /* [d_out] */
+    FFN_ROLE_NORM_OUT_WEIGHT = 22,    /* [d_out] */
+    FFN_ROLE_NORM_OUT_BIAS = 23,      /* [d_out] */
+
+    FFN_ROLE_BRANCH_SCALE = 32,   /* c: [1] or [d_out]; absent: 1. LayerScale, Granite's multiplier, Conformer's half, a tanh gate (flag) */
+    FFN_ROLE_RESIDUAL_SCALE = 33, /* a: [1] or [d_out]; absent: 1. Only with a residual */
+    FFN_ROLE_XIELU_ALPHA_P = 34,  /* [1]  required by, and only allowed with, activation xielu: the learned scalar before its softplus */
+    FFN_ROLE_XIELU_ALPHA_N = 35   /* [1]  likewise */
+};
+
+typedef struct ffn_quant ffn_quant_t;              /* scales and zero points of narrow weights: a later version */
+typedef struct ffn_moe_options ffn_moe_options_t;  /* mixture of experts: a later version */
+
+/* One role-tagged view of an array of the caller's. 128 bytes, frozen. In 64-bit builds and in 32-bit ones pointers differ in size; the
+ * order of the fields does not. */
+typedef struct ffn_tensor {
+    uint32_t role;            /* required: FFN_ROLE_* */
+    uint32_t expert;          /* 0 */
+    uint32_t dtype;           /* FFN_DTYPE_*; 0 is float32 */
+    uint32_t ndim;            /* required: 2 for the three matrices, 1 for the rest */
+    void *data;               /* required: element [0, 0]; a multiple of 4. Read only, except by ffn_layer_read, which writes through it */
+    int64_t shape[4];         /* required: the first ndim; the others 0 */
+    int64_t stride[4];        /* bytes from an element to the next in each dimension; negative and 0 too (a broadcast); a multiple of 4.
+                                 All 0: contiguous, the last dimension fastest */
+    const ffn_quant_t *quant; /* NULL */
+    uint64_t reserved[4];     /* 0 */
+} ffn_tensor_t;
+
+/* ------------------------------------------------------------------ Layer */
+
+/* The activations. x is the pre-activation, sigmoid(z) = 1 / (1 + e^-z), Phi the normal distribution function. All are exact to a few units
+ * in the last place over all finite x, tails included (docs/accuracy.md has each kernel's measured bound). NaN gives NaN; +inf and -inf give
+ * the limit (gelu, silu and their kin: +inf and -0 or 0). alpha and beta are options; "(default v)" is what 0 means. */
+enum {
+    FFN_ACTIVATION_NONE = 0,       /* not set: refused, because no default would be right for most */
+    FFN_ACTIVATION_IDENTITY = 1,   /* x                                     bilinear GLU */
+    FFN_ACTIVATION_RELU = 2,       /* max(x, 0)                             Transformer, T5, OPT */
+    FFN_ACTIVATION_LEAKY_RELU = 3, /* x > 0 ? x : alpha x                   alpha (default 0.01) */
+    FFN_ACTIVATION_RELU6 = 4,      /* min(max(x, 0), 6) */
+    FFN_ACTIVATION_RELU2 = 5,      /* max(x, 0)^2                           Primer, Nemotron, RWKV */
+    FFN_ACTIVATION_GELU = 6,       /* x Phi(x) = x/2 erfc(-x/sqrt 2)        BERT, ViT; the exact form. Hendrycks & Gimpel, arXiv 1606.08415 */
+    FFN_ACTIVATION_GELU_TANH = 7,  /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   GPT-2 (gelu_new, gelu_pytorch_tanh), Gemma */
+    FFN_ACTIVATION_QUICK_GELU = 8, /* x sigmoid(1.702 x)                    CLIP */
+    FFN_ACTIVATION_GELU_10 = 9,    /* clip(gelu(x), -10, 10) */
+    FFN_ACTIVATION_SILU = 10,      /* x sigmoid(x)                          LLaMA's SwiGLU */
+    FFN_ACTIVATION_SWISH = 11,     /* x sigmoid(beta x)                     beta (default 1). Ramachandran et al., arXiv 1710.05941 */
+    FFN_ACTIVATION_SIGMOID = 12,   /* sigmoid(x)                            the original GLU */
+    FFN_ACTIVATION_TANH = 13,      /* tanh(x) */
+    FFN_ACTIVATION_MISH = 14,      /* x tanh(log(1 + e^x)) */
+    FFN_ACTIVATION_ELU = 15,       /* x > 0 ? x : alpha (e^x - 1)           alpha (default 1) */
+    FFN_ACTIVATION_HARDSWISH = 16, /* x min(max(x + 3, 0), 6) / 6 */
+    FFN_ACTIVATION_SOFTPLUS = 17,  /* log(1 + e^x) */
+    FFN_ACTIVATION_LAPLACE = 18,   /* (1 + erf((x - 0.707107) / (0.282095 sqrt 2))) / 2      Mega */
+    FFN_ACTIVATION_XIELU = 19      /* x > 0 ? p x^2 + beta x : n (e^min(x, alpha) - 1 - x) + beta x; p = softplus(alpha_p), n = beta +
+                                      softplus(alpha_n) from the two learned scalars; beta (default 0.5), alpha is the formula's epsilon
+                                      (default -1e-6). Apertus, arXiv 2411.13010 */
+};
+
+/* The id of a name ("gelu_tanh"), in lower case as in the list above without its prefix. Other spellings of config files (gelu_new, ...)
+ * belong to libffn-io. An unknown name is FFN_INVALID, with the known names in the sentence; *activation is then FFN_ACTIVATION_NONE. */
+FFN_API ffn_status_t ffn_activation_from_name(const char *name, uint32_t *activation);
+
+/* The name of an id, or NULL for a number that is none (FFN_ACTIVATION_NONE included). Static storage. */
+FFN_API const char *ffn_activation_name(uint32_t activation);
+
+/* The four norm slots: index into options.norm, norm_eps and norm_offset. Pre-norm is IN; post-norm (BERT) is OUT; sandwich (Gemma 2) is IN
+ * and BRANCH; OLMo 2 is BRANCH; BitNet is IN and MID. */
+enum { FFN_NORM_IN = 0, FFN_NORM_MID = 1, FFN_NORM_BRANCH = 2, FFN_NORM_OUT = 3 };
+
+/* Kinds of norm, over the n numbers v of one row; w and b are the slot's tensors, o its offset. Variance and mean square are computed in two
+ * passes in float64: no cancellation, a constant row gives exactly b, and |v| up to the largest float works. */
+enum {
+    FFN_NORM_NONE = 0,
+    FFN_NORM_LAYER = 1, /* (v - mean) / sqrt(variance + eps) * (o + w) + b     variance = mean((v - mean)^2); Ba et al., arXiv 1607.06450 */
+    FFN_NORM_RMS = 2,   /* v / sqrt(mean(v^2) + eps) * (o + w) + b             Zhang & Sennrich, arXiv 1910.07467 */
+    FFN_NORM_AFFINE = 3 /* v * (o + w) + b                                     MobileBERT's NoNorm */
+};
+
+/* What r is. INPUT and NORMED need d_out = d_model. */
+enum {
+    FFN_RESIDUAL_NONE = 0,
+    FFN_RESIDUAL_INPUT = 1,   /* x as given */
+    FFN_RESIDUAL_NORMED = 2,  /* NORM_IN(x), the branch's input (BLOOM's apply_residual_connection_post_layernorm, MiniMax) */
+    FFN_RESIDUAL_EXTERNAL = 3 /* ffn_run_t.residual, [tokens, d_out] (parallel blocks, reversible streams) */
+};
+
+/* Who multiplies the matrices. */
+enum {
+    FFN_ENGINE_AUTO = 0,
+    FFN_ENGINE_BLAS = 1,  /* cblas_sgemm and cblas_sgemv, with fused passes between them */
+    FFN_ENGINE_NATIVE = 2 /* own prepacked kernels: a later version (FFN_UNSUPPORTED) */
+};
+
+/* The ladder of instruction sets, in order. A level stands for a bundle of CPU features that the operating system has enabled too. */
+enum {
+    FFN_ISA_AUTO = 0,
+    FFN_ISA_SCALAR = 1, /* plain C, every CPU */
+    FFN_ISA_AVX2 = 2,   /* AVX2, FMA */
+    FFN_ISA_AVX512 = 3  /* AVX-512 F, BW, DQ, VL on top */
+};
+
+/* options.flags */
+enum {
+    FFN_LAYER_TANH_BRANCH_SCALE = 1,  /* c = tanh(tensor): the tanh gates of Flamingo and Mllama. Needs the tensor */
+    FFN_LAYER_TANH_RESIDUAL_SCALE = 2 /* a = tanh(tensor). Needs the tensor */
+};
+
+typedef struct ffn_layer_options {
+    uint32_t struct_size;           /* required: sizeof(ffn_layer_options_t) */
+    uint32_t flags;                 /* FFN_LAYER_* or-ed */
+    int64_t d_model;                /* width of x, d_ff of the hidden row, d_out of y: 1 to 2^30. 0: taken from the tensors, */
+    int64_t d_ff;                   /*   whose shapes must agree with each other and with a number given here */
+    int64_t d_out;
+    uint32_t activation;            /* required: FFN_ACTIVATION_* */
+    uint32_t residual;              /* FFN_RESIDUAL_* */
+    float alpha;                    /* parameter of leaky_relu, elu, xielu; refused with the others. Finite */
+    float beta;                     /* parameter of swish and xielu; refused with the others. Finite */
+    float gate_max;                 /* gated only, >= 0: gate = min(gate, gate_max) before the activation, from above only. 0: no clamp */
+    float up_limit;                 /* gated only, >= 0: up = clip(up, -up_limit, up_limit). 0: no clamp */
+    float up_offset;                /* gated only, finite: added to up after its clamp.
+                                       gpt-oss: swish, beta 1.702, gate_max 7, up_limit 7, up_offset 1. DeepSeek-V4: silu, 10, 10, 0 */
+    uint32_t engine;                /* FFN_ENGINE_* */
+    uint32_t max_isa;               /* FFN_ISA_*: use no level above it. FFN_MAX_ISA in the environment (scalar, avx2, avx512) likewise: the lower wins */
+    uint32_t norm[4];               /* kind of norm per slot, FFN_NORM_IN .. FFN_NORM_OUT */
+    float norm_eps[4];              /* >= 0, finite. 0: 1e-5 for layer, 1e-6 for rms. Must be 0 for affine and none */
+    float norm_offset[4];           /* o above: 0, or 1 for the (1 + w) norms (Gemma, Nemotron, Qwen3-Next). Finite; must be 0 for none */
+    uint32_t reserved;              /* 0 */
+    const ffn_tensor_t *tensors;    /* required: each role at most once */
+    uint64_t tensor_count;
+    const ffn_moe_options_t *moe;   /* NULL */
+    const ffn_allocator_t *allocator; /* for the layer's memory. NULL: aligned_alloc and free. Copied */
+} ffn_layer_options_t;
+
+/* Makes a layer: checks the options, copies and packs the weights (one allocation; ffn_layer_info tells its size), and chooses engine and ISA
+ * level for good. The context's threads help with the packing; NULL: the calling thread alone. *layer is NULL on failure.
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (engine native, a dtype, moe, unknown fields of a larger struct), FFN_BUSY. */
+FFN_API ffn_status_t ffn_layer_create(ffn_context_t *context, const ffn_layer_options_t *options, ffn_layer_t **layer);
+
+/* Frees the layer. NULL is fine. No call may be using it. */
+FFN_API void ffn_layer_free(ffn_layer_t *layer);
+
+/* Runs the layer: y[t] = layer(x[t]) for t = 0 .. tokens-1 (the formula at the top of this file).
+ *   x  [tokens, d_model], rows dense, row t at (char *)x + t * x_stride
+ *   y  [tokens, d_out],   likewise; written only
+ *   x_stride, y_stride    bytes, at least a row's size and a multiple of 4; 0: contiguous rows
+ * Aliasing: y may be x exactly (same address and stride, d_out = d_model): the same bits come out. Any other overlap of y with x is refused;
+ * rows of x and y that interleave without sharing an element (same stride) are fine.
+ * tokens 0 does nothing and looks at no pointer. Padding between rows is neither read nor written.
+ * Same arguments, machine, library, engine and thread counts: same bits. With the blas engine the bits of a token may change with the number of
+ * tokens and of BLAS threads, as OpenBLAS's do.
+ * A layer with an external residual needs ffn_layer_run: FFN_INVALID here.
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory; never after ffn_context_reserve), FFN_BUSY. */
+FFN_API ffn_status_t ffn_layer_forward(const ffn_layer_t *layer, ffn_context_t *context, int64_t tokens, const float *x, int64_t x_stride,
+                                       float *y, int64_t y_stride);
+
+typedef struct ffn_run {
+    uint32_t struct_size;       /* required: sizeof(ffn_run_t) */
+    uint32_t flags;             /* 0: none is defined yet */
+    int64_t batch;              /* sequences, >= 0 */
+    int64_t length;             /* rows of each, >= 0; the run is batch * length tokens */
+    const void *x;              /* [batch, length, d_model] */
+    void *y;                    /* [batch, length, d_out] */
+    const void *residual;       /* [batch, length, d_out] with FFN_RESIDUAL_EXTERNAL, where it is required; else NULL */
+    int64_t x_stride[2];        /* bytes from sequence to sequence and from row to row, positive; both 0: contiguous. A sequence stride of 0 */
+    int64_t y_stride[2];        /*   beside a row stride means length * row stride. Rows are dense */
+    int64_t residual_stride[2];
+    uint32_t x_dtype;           /* FFN_DTYPE_* */
+    uint32_t y_dtype;
+    uint32_t residual_dtype;
+    uint32_t reserved;          /* 0 */
+} ffn_run_t;
+
+/* Runs the layer as ffn_layer_forward does, on sequences with strides of their own and with an external residual.
+ * Aliasing: y may be x exactly, and y may be residual exactly (same address and strides): the same bits come out. Any other overlap of y with
+ * an input is refused (tensors that interleave are judged row by row only if each has one constant row stride, else by their whole range).
+ * Statuses: as ffn_layer_forward; FFN_UNSUPPORTED (a dtype, unknown fields of a larger struct). */
+FFN_API ffn_status_t ffn_layer_run(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run);
+
+typedef struct ffn_layer_info {
+    uint32_t struct_size;   /* set by the caller: sizeof(ffn_layer_info_t) */
+    uint32_t flags;         /* as in the options */
+    int64_t d_model;
+    int64_t d_ff;
+    int64_t d_out;
+    uint32_t gated;         /* 1 with a gate weight, else 0 */
+    uint32_t activation;    /* as in the options */
+    uint32_t residual;
+    uint32_t norm[4];
+    uint32_t engine;        /* as resolved: never AUTO */
+    uint32_t isa;           /* as resolved: never AUTO */
+    uint32_t reserved;      /* 0 */
+    int64_t parameters;     /* numbers in all tensors given */
+    int64_t parameters_of[64]; /* by role: [FFN_ROLE_UP_WEIGHT] = d_ff * d_model, ... 0 for absent ones */
+    uint64_t bytes;         /* memory that the layer holds */
+} ffn_layer_info_t;
+
+/* Writes what the layer is to *info: as many bytes as both sides know; what only a newer caller knows becomes 0. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_layer_info(const ffn_layer_t *layer, ffn_layer_info_t *info);
+
+/* Gives weights back: writes the tensors named by role into the caller's arrays (data, shape, stride as in ffn_layer_options_t; any subset; each
+ * role at most once), exactly the numbers that ffn_layer_create was given. Nothing is written unless all are right. A view in which two
+ * elements could share an address (stride 0, or one smaller than what it steps over) is refused; two views must not overlap. Interleaved and
+ * transposed views are fine. Statuses: FFN_INVALID (also a role that the layer does not have), FFN_UNSUPPORTED (dtype). */
+FFN_API ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t *tensors, uint64_t tensor_count);
+
+/* The d_ff that gives a gated layer (three matrices) the parameters of a dense one (two): 2/3 d_ff, rounded up to a multiple of `multiple`
+ * (arXiv 2002.05202 section 2). ffn_gated_d_ff(3072, 1) = 2048; (16384, 256) = 11008, LLaMA's. d_ff 1 to 2^30, multiple 1 to 2^30.
+ * *gated_d_ff is 0 on failure. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_gated_d_ff(int64_t d_ff, int64_t multiple, int64_t *gated_d_ff);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

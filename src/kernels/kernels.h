@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernel table: the element-wise and row-wise passes that stand between the matrix products, one record per ISA level.
+ *
+ * Contract of every kernel: any n >= 0; pointers to float32 at any multiple of 4; reads nothing outside its operands and writes nothing
+ * outside out[0 .. n-1]; `out` may be exactly one of the inputs, and overlaps none otherwise; no allocation, no state, no large stack arrays;
+ * the value of an element does not depend on its index, on n or on its neighbours (element-wise kernels); NaN in, NaN out.
+ *
+ * Kernels are static in their file and leave it through its table only. This header includes nothing of the library's.
+ */
+#ifndef FFNI_KERNELS_H
+#define FFNI_KERNELS_H
+
+#include <stdint.h>
+
+/* The activations that the public names resolve to (core/activation.c). */
+typedef enum activation_kind {
+    ACTIVATION_IDENTITY,
+    ACTIVATION_RELU,
+    ACTIVATION_LEAKY_RELU, /* alpha */
+    ACTIVATION_RELU2,
+    ACTIVATION_GELU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_SWISH, /* beta */
+    ACTIVATION_SIGMOID,
+    ACTIVATION_TANH,
+    ACTIVATION_MISH,
+    ACTIVATION_ELU, /* alpha */
+    ACTIVATION_HARDSWISH,
+    ACTIVATION_SOFTPLUS,
+    ACTIVATION_LAPLACE,
+    ACTIVATION_XIELU, /* alpha (the formula's epsilon), beta, xielu_p, xielu_n */
+    ACTIVATION_KINDS
+} activation_kind_t;
+
+/* What an activation pass is given. Absent limits are +inf. */
+typedef struct activation {
+    activation_kind_t kind;
+    float alpha, beta;
+    float xielu_p, xielu_n;
+    float clip_max;   /* min(act(x), clip_max): relu6, gelu_10 */
+    float gate_max;   /* gated: min(gate, gate_max) before the activation */
+    float up_limit;   /* gated: clip(up, -up_limit, up_limit) */
+    float up_offset;  /* gated: added to up after the clip */
+} activation_t;
+
+/* out[i] = min(act(up[i] + up_bias[i]), clip_max). up_bias may be NULL. */
+typedef void activate_fn(const activation_t *activation, int64_t n, float *out, const float *up, const float *up_bias);
+
+/* out[i] = min(act(min(gate[i] + gate_bias[i], gate_max)), clip_max) * (clip(up[i] + up_bias[i], +-up_limit) + up_offset).
+ * Either bias may be NULL. `out` may be gate or up. */
+typedef void activate_gated_fn(const activation_t *activation, int64_t n, float *out, const float *gate, const float *gate_bias,
+                               const float *up, const float *up_bias);
+
+/* A norm over one row of n numbers; weight and bias may be NULL. */
+typedef struct norm {
+    float eps, offset;
+    const float *weight, *bias;
+} norm_t;
+
+typedef enum norm_kind { NORM_LAYER, NORM_RMS, NORM_AFFINE, NORM_KINDS } norm_kind_t;
+
+/* layer:  out[i] = ((x[i] - mean) / sqrt(mean((x - mean)^2) + eps)) * (offset + weight[i]) + bias[i]
+ * rms:    out[i] = (x[i] / sqrt(mean(x^2) + eps)) * (offset + weight[i]) + bias[i]
+ * affine: out[i] = x[i] * (offset + weight[i]) + bias[i]
+ * Without a weight the factor (offset + weight) is 1. Sums are two-pass, in float64, in an order that depends on n alone; the quotient is
+ * formed in float64 and rounded to float32 before the weight is applied. */
+typedef void normalise_fn(const norm_t *norm, int64_t n, float *out, const float *x);
+
+/* out[i] = residual_scale[i] * residual[i] + branch_scale[i] * (branch[i] + bias[i]).
+ * bias, branch_scale, residual and residual_scale may each be NULL: 0, 1, 0 and 1. residual_scale is only given with a residual. */
+typedef void combine_fn(int64_t n, float *out, const float *branch, const float *bias, const float *branch_scale, const float *residual,
+                        const float *residual_scale);
+
+typedef struct kernel_table {
+    uint32_t isa; /* FFN_ISA_* of the public header */
+    activate_fn *activate[ACTIVATION_KINDS];
+    activate_gated_fn *activate_gated[ACTIVATION_KINDS];
+    normalise_fn *normalise[NORM_KINDS];
+    combine_fn *combine;
+} kernel_table_t;
+
+/* scalar.c: every CPU. avx2.c, avx512.c: built for x86-64 only; call them only where dispatch/cpu.h finds the level. */
+extern const kernel_table_t ffni_kernels_scalar;
+extern const kernel_table_t ffni_kernels_avx2;
+extern const kernel_table_t ffni_kernels_avx512;
+
+#endif
