@@ -300,7 +300,7 @@ enum {
 typedef struct ffn_layer_options {
     uint32_t struct_size;           /* required: sizeof(ffn_layer_options_t) */
     uint32_t flags;                 /* FFN_LAYER_* or-ed */
-    int64_t d_model;                /* width of x, d_ff of the hidden row, d_out of y: 1 to 2^30. 0: taken from the tensors, */
+    int64_t d_model;                /* width of x, d_ff of the hidden row, d_out of y: 1 to 2^29. 0: taken from the tensors, */
     int64_t d_ff;                   /*   whose shapes must agree with each other and with a number given here */
     int64_t d_out;
     uint32_t activation;            /* required: FFN_ACTIVATION_* */
@@ -396,7 +396,7 @@ FFN_API ffn_status_t ffn_layer_info(const ffn_layer_t *layer, ffn_layer_info_t *
 FFN_API ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t *tensors, uint64_t tensor_count);
 
 /* The d_ff that gives a gated layer (three matrices) the parameters of a dense one (two): 2/3 d_ff, rounded up to a multiple of `multiple`
- * (arXiv 2002.05202 section 2). ffn_gated_d_ff(3072, 1) = 2048; (16384, 256) = 11008, LLaMA's. d_ff 1 to 2^30, multiple 1 to 2^30.
+ * (arXiv 2002.05202 section 2). ffn_gated_d_ff(3072, 1) = 2048; (16384, 256) = 11008, LLaMA's. d_ff 1 to 2^29, multiple 1 to 2^29.
  * *gated_d_ff is 0 on failure. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_gated_d_ff(int64_t d_ff, int64_t multiple, int64_t *gated_d_ff);
 

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * The thread-local error sentence. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char error_text[ERROR_TEXT_SIZE];
+
+ffn_status_t ffni_fail(ffn_status_t status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error_text, sizeof error_text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+number_text_t ffni_number(double value) {
+    number_text_t number;
+    snprintf(number.text, sizeof number.text, "%.9g", value);
+    for (char *c = number.text; *c; c++) {
+        /* Whatever is neither a digit, a sign nor a letter of "e", "inf" and "nan" is the locale's decimal point. */
+        if (!strchr("0123456789+-einfa", *c)) *c = '.';
+    }
+    return number;
+}
+
+const char *ffni_error_text(void) {
+    return error_text;
+}
+
+void ffni_error_set(const char *text) {
+    snprintf(error_text, sizeof error_text, "%s", text);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * What this CPU and its operating system can run. */
+#ifndef FFNI_CPU_H
+#define FFNI_CPU_H
+
+#include <stdint.h>
+
+/* The highest FFN_ISA_* level of this machine. Safe from any thread. */
+uint32_t ffni_cpu_isa(void);
+
+#endif
