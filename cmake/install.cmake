@@ -1,0 +1,35 @@
+# The installed tree: header, both libraries, ffn.pc and the CMake package. Nothing in it names the directory it was installed to, unless one of
+# the CMAKE_INSTALL_*DIR was given as an absolute path.
+set(ffn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ffn)
+
+install(FILES include/ffn/ffn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
+# Two export sets: a program that links libffn.so needs neither OpenBLAS's development files nor a threads library.
+install(TARGETS ffn_shared EXPORT ffn-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ffn_static EXPORT ffn-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT ffn-shared NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
+install(EXPORT ffn-static NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
+
+configure_package_config_file(cmake/ffn-config.cmake.in ${PROJECT_BINARY_DIR}/ffn-config.cmake INSTALL_DESTINATION ${ffn_package_dir}
+  NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+# As the SONAME has it: a program runs with every later library of the same major number.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ffn-config-version.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/ffn-config.cmake ${PROJECT_BINARY_DIR}/ffn-config-version.cmake DESTINATION ${ffn_package_dir})
+
+# ffn.pc: paths below the prefix are written relative to it, and the prefix relative to the file.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(ffn_pc_prefix "${CMAKE_INSTALL_PREFIX}")
+  set(ffn_pc_libdir "${CMAKE_INSTALL_LIBDIR}")
+else()
+  file(RELATIVE_PATH up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" up "${up}")
+  set(ffn_pc_prefix "\${pcfiledir}/${up}")
+  set(ffn_pc_libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+endif()
+if(IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  set(ffn_pc_includedir "${CMAKE_INSTALL_INCLUDEDIR}")
+else()
+  set(ffn_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+list(JOIN OPENBLAS_LDFLAGS " " ffn_pc_openblas)
+configure_file(ffn.pc.in ffn.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/ffn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
