@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Builds and runs consumer.c as a user of libffn would.
+#   check.sh WAY BUILD     BUILD: the build directory of libffn. WAY:
+#     installed    find_package on an installed tree that was moved after it was installed
+#     pkg-config   plain compiler calls with pkg-config on such a tree: shared, static, C++
+#     subproject   add_subdirectory
+#     build-tree   the library where it was built, not installed
+set -euo pipefail
+way=$1
+build=$(cd "$2" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset LD_LIBRARY_PATH
+
+quietly() { # runs a command; its output is of interest only if it fails
+  "$@" >"$work/log" 2>&1 || { echo "failed: $*"; cat "$work/log"; return 1; }
+}
+fail() {
+  echo "$*"
+  exit 1
+}
+install_and_move() { # leaves the installed tree in $work/moved
+  quietly cmake --install "$build" --prefix "$work/installed"
+  mv "$work/installed" "$work/moved"
+  # what the files say must hold anywhere
+  if named=$(grep -rlF -e "$build" -e "$source" -e "$work/installed" "$work/moved" --include='*.pc' --include='*.cmake'); then
+    fail "these installed files name a directory of the build: $named"
+  fi
+  if readelf -d "$work"/moved/lib*/libffn.so "$work"/moved/lib*/*/libffn.so 2>/dev/null | grep -E 'RPATH|RUNPATH'; then
+    fail "the installed libffn.so has a run path"
+  fi
+}
+build_and_run() { # build_and_run CMAKE-ARGUMENT...
+  quietly cmake -S "$here" -B "$work/consumer" "$@"
+  quietly cmake --build "$work/consumer" -j "$(nproc)"
+  "$work/consumer/with_shared"
+  "$work/consumer/with_static"
+  "$work/consumer/with_cxx"
+  linked_shared "$work/consumer/with_shared"
+  linked_static "$work/consumer/with_static"
+}
+linked_shared() { readelf -d "$1" | grep -q 'NEEDED.*\[libffn\.so\.0\]' || fail "$1 does not need libffn.so.0"; }
+linked_static() { if readelf -d "$1" | grep 'NEEDED.*libffn'; then fail "$1 needs libffn.so"; fi; }
+
+case $way in
+installed)
+  install_and_move
+  build_and_run -DCMAKE_PREFIX_PATH="$work/moved"
+  ;;
+pkg-config)
+  install_and_move
+  pc=$(find "$work/moved" -name ffn.pc)
+  lib=$(dirname "$(dirname "$pc")")
+  export PKG_CONFIG_PATH=${pc%/ffn.pc}
+  version=$(sed -nE 's/^#define FFN_VERSION_(MAJOR|MINOR|PATCH) //p' "$source/include/ffn/ffn.h" | paste -sd.)
+  [ "$(pkg-config --modversion ffn)" = "$version" ] || fail "ffn.pc has version $(pkg-config --modversion ffn), the header $version"
+  read -ra flags < <(pkg-config --cflags --libs ffn)
+  read -ra static_flags < <(pkg-config --static --cflags --libs ffn)
+  case "${flags[*]}" in *openblas*) fail "shared users get OpenBLAS's flags: ${flags[*]}" ;; esac
+
+  cc -std=c11 "$here/consumer.c" "${flags[@]}" -o "$work/shared"
+  LD_LIBRARY_PATH=$lib "$work/shared"
+  linked_shared "$work/shared"
+  c++ -x c++ -std=c++11 "$here/consumer.c" -x none "${flags[@]}" -o "$work/cxx"
+  LD_LIBRARY_PATH=$lib "$work/cxx"
+  # With both there the linker takes the shared one: a static user removes it, or never installed it.
+  rm "$lib"/libffn.so*
+  cc -std=c11 "$here/consumer.c" "${static_flags[@]}" -o "$work/static"
+  "$work/static"
+  linked_static "$work/static"
+  ;;
+subproject)
+  build_and_run -DFFN_SOURCE_DIR="$source"
+  if cmake --install "$work/consumer" --prefix "$work/nothing" 2>/dev/null | grep -i ffn; then
+    fail "a subproject must not install libffn"
+  fi
+  ;;
+build-tree)
+  cc -std=c11 -I"$source/include" "$here/consumer.c" "$build/libffn.so" -Wl,-rpath,"$build" -o "$work/shared"
+  "$work/shared"
+  # as README.md has it
+  read -ra blas < <(pkg-config --libs openblas)
+  cc -std=c11 -I"$source/include" "$here/consumer.c" "$build/libffn.a" "${blas[@]}" -lm -pthread -o "$work/static"
+  "$work/static"
+  linked_static "$work/static"
+  ;;
+*) fail "unknown way: $way" ;;
+esac
