@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The structure of the source, as CONTRIBUTING.md tells it: who includes whom, how long files and functions are, what the library never calls,
 # and that header and version script name the same functions. Prints every violation; exits with 1 if there is one.
+#   structure.sh [ROOT]    ROOT: another tree than this one
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "${1-$(dirname "$0")/..}"
 
 found=0
 violation() {
@@ -47,7 +48,7 @@ functions_longer_than() { # functions_longer_than LIMIT FILE...
   shift
   awk -v limit="$limit" '
     FNR == 1 { start = 0 }
-    /^[A-Za-z_].*\) *\{$/ { start = FNR; name = $0 }
+    /^[A-Za-z_].*\(/ && !/;[ \t]*$/ { start = FNR; name = $0 }
     /^\}/ { if (start && FNR - start + 1 > limit) print FILENAME ":" start ": " FNR - start + 1 " lines: " name; start = 0 }' "$@"
 }
 while read -r long; do
