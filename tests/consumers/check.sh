@@ -81,7 +81,7 @@ subproject)
 build-tree)
   cc -std=c11 -I"$source/include" "$here/consumer.c" "$build/libffn.so" -Wl,-rpath,"$build" -o "$work/shared"
   "$work/shared"
-  sed -n '/^```c$/,/^```$/{/^```/d;p}' "$source/README.md" >"$work/readme.c"
+  awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" >"$work/readme.c"
   cc -std=c11 -Wall -Wextra -Werror -I"$source/include" "$work/readme.c" "$build/libffn.so" -Wl,-rpath,"$build" -o "$work/readme"
   "$work/readme"
   read -ra blas < <(pkg-config --libs openblas)
