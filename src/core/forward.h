@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * The forward pass. */
+#ifndef FFNI_FORWARD_H
+#define FFNI_FORWARD_H
+
+#include "core/layer.h"
+#include "core/rows.h"
+
+typedef struct forward {
+    const ffn_layer_t *layer;
+    ffn_context_t *context;
+    rows_t x, y, residual; /* residual only where it is external */
+} forward_t;
+
+/* y = layer(x), for x.count > 0 rows. The arguments have been checked. FFN_NO_MEMORY: y is untouched. */
+ffn_status_t ffni_forward(const forward_t *forward);
+
+/* Bytes of scratch memory that ffni_forward needs for so many tokens; UINT64_MAX if that is beyond any memory. */
+uint64_t ffni_forward_scratch(const ffn_layer_t *layer, int64_t tokens);
+
+#endif

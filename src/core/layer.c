@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ * Making a layer: one allocation, laid out by the arena, filled from the caller's views. */
+#include "core/layer.h"
+
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/error.h"
+#include "core/activation.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Where everything is. All NULL while measuring. */
+typedef struct layout {
+    ffn_layer_t *layer;
+    float *in_weight, *down_weight;
+    float *vector[ROLE_LIMIT];
+    float *branch_scale, *residual_scale; /* the [d_out] forms of scales that were given otherwise */
+} layout_t;
+
+static int is_scale_expanded(const config_t *config, uint32_t role, uint32_t tanh_flag) {
+    const ffn_tensor_t *tensor = config->tensor[role];
+    return tensor && (tensor->shape[0] != config->options.d_out || (config->options.flags & tanh_flag));
+}
+
+static layout_t lay_out(const config_t *config, arena_t *arena) {
+    const ffn_layer_options_t *options = &config->options;
+    const int64_t element = sizeof(float);
+    layout_t layout = {.layer = ffni_arena_take(arena, 1, sizeof(ffn_layer_t))};
+    layout.in_weight = ffni_arena_take(arena, options->d_model, options->d_ff * (1 + config->gated) * element);
+    layout.down_weight = ffni_arena_take(arena, options->d_ff, options->d_out * element);
+    for (int role = 0; role < ROLE_LIMIT; role++)
+        if (config->tensor[role] && ffni_roles[role].ndim == 1)
+            layout.vector[role] = ffni_arena_take(arena, config->tensor[role]->shape[0], element);
+    if (is_scale_expanded(config, FFN_ROLE_BRANCH_SCALE, FFN_LAYER_TANH_BRANCH_SCALE))
+        layout.branch_scale = ffni_arena_take(arena, options->d_out, element);
+    if (is_scale_expanded(config, FFN_ROLE_RESIDUAL_SCALE, FFN_LAYER_TANH_RESIDUAL_SCALE))
+        layout.residual_scale = ffni_arena_take(arena, options->d_out, element);
+    return layout;
+}
+
+/* A weight that is stored [in, out] in a matrix of that width, described as [out, in]. */
+static view_t stored_matrix(float *data, int64_t out, int64_t in, int64_t width) {
+    return (view_t){.data = (char *)data, .rows = out, .columns = in, .row_stride = 4, .column_stride = 4 * width};
+}
+
+static void describe_storage(const layout_t *layout, const config_t *config, view_t stored[ROLE_LIMIT]) {
+    const ffn_layer_options_t *options = &config->options;
+    int64_t d_model = options->d_model, d_ff = options->d_ff, d_out = options->d_out, width = d_ff * (1 + config->gated);
+    stored[FFN_ROLE_UP_WEIGHT] = stored_matrix(layout->in_weight + (config->gated ? d_ff : 0), d_ff, d_model, width);
+    if (config->gated) stored[FFN_ROLE_GATE_WEIGHT] = stored_matrix(layout->in_weight, d_ff, d_model, width);
+    stored[FFN_ROLE_DOWN_WEIGHT] = stored_matrix(layout->down_weight, d_out, d_ff, d_out);
+    for (int role = 0; role < ROLE_LIMIT; role++)
+        if (layout->vector[role])
+            stored[role] = (view_t){.data = (char *)layout->vector[role], .rows = 1, .columns = config->tensor[role]->shape[0], .column_stride = 4};
+}
+
+/* The scale as the forward pass wants it: [d_out], tanh applied. `expanded` is NULL where the tensor is that already. */
+static const float *resolve_scale(const layout_t *layout, const config_t *config, uint32_t role, uint32_t tanh_flag, float *expanded) {
+    const float *given = layout->vector[role];
+    if (!expanded) return given;
+    int64_t size = config->tensor[role]->shape[0];
+    for (int64_t i = 0; i < config->options.d_out; i++) {
+        float scale = given[size == 1 ? 0 : i];
+        expanded[i] = config->options.flags & tanh_flag ? (float)tanh(scale) : scale;
+    }
+    return expanded;
+}
+
+static norm_t resolve_norm(const layout_t *layout, const ffn_layer_options_t *options, int slot) {
+    static const float default_eps[] = {[FFN_NORM_LAYER] = 1e-5f, [FFN_NORM_RMS] = 1e-6f, [FFN_NORM_AFFINE] = 0};
+    float eps = options->norm_eps[slot];
+    return (norm_t){.eps = eps != 0 ? eps : default_eps[options->norm[slot]], .offset = options->norm_offset[slot],
+                    .weight = layout->vector[FFN_ROLE_NORM_IN_WEIGHT + 2 * slot], .bias = layout->vector[FFN_ROLE_NORM_IN_BIAS + 2 * slot]};
+}
+
+static void configure(ffn_layer_t *layer, const layout_t *layout, const config_t *config) {
+    const ffn_layer_options_t *options = &config->options;
+    float *const *vector = layout->vector;
+    const float *alpha_p = vector[FFN_ROLE_XIELU_ALPHA_P], *alpha_n = vector[FFN_ROLE_XIELU_ALPHA_N];
+    layer->d_model = options->d_model, layer->d_ff = options->d_ff, layer->d_out = options->d_out;
+    layer->gated = config->gated;
+    layer->hidden_width = options->d_ff * (1 + config->gated);
+    layer->flags = options->flags, layer->activation_name = options->activation, layer->residual = options->residual;
+    layer->engine = FFN_ENGINE_BLAS;
+    layer->kernels = config->kernels;
+    layer->activation = ffni_activation_resolve(options, alpha_p ? *alpha_p : 0, alpha_n ? *alpha_n : 0);
+    for (int slot = FFN_NORM_IN; slot <= FFN_NORM_OUT; slot++) {
+        layer->norm_slot[slot] = options->norm[slot];
+        if (options->norm[slot] != FFN_NORM_NONE) layer->norm[slot] = resolve_norm(layout, options, slot);
+    }
+    layer->in_weight = layout->in_weight, layer->down_weight = layout->down_weight;
+    layer->gate_bias = vector[FFN_ROLE_GATE_BIAS], layer->up_bias = vector[FFN_ROLE_UP_BIAS], layer->down_bias = vector[FFN_ROLE_DOWN_BIAS];
+    layer->branch_scale = resolve_scale(layout, config, FFN_ROLE_BRANCH_SCALE, FFN_LAYER_TANH_BRANCH_SCALE, layout->branch_scale);
+    layer->residual_scale = resolve_scale(layout, config, FFN_ROLE_RESIDUAL_SCALE, FFN_LAYER_TANH_RESIDUAL_SCALE, layout->residual_scale);
+}
+
+ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer) {
+    arena_t measure = {0};
+    lay_out(config, &measure);
+    if (measure.overflowed)
+        return ffni_fail(FFN_INVALID, "d_model %" PRId64 ", d_ff %" PRId64 " and d_out %" PRId64 " make a layer of more than 2^63 bytes",
+                         config->options.d_model, config->options.d_ff, config->options.d_out);
+    char *memory = ffni_allocate(&config->allocator, measure.used, "a layer");
+    if (!memory) return FFN_NO_MEMORY;
+    arena_t arena = {.base = memory};
+    layout_t layout = lay_out(config, &arena);
+    ffn_layer_t *made = layout.layer;
+    *made = (ffn_layer_t){.allocator = config->allocator, .bytes = measure.used};
+    describe_storage(&layout, config, made->stored);
+    for (int role = 0; role < ROLE_LIMIT; role++) {
+        if (!config->tensor[role]) continue;
+        view_t given = ffni_view_of(config->tensor[role]);
+        ffni_view_copy(context, &made->stored[role], &given);
+    }
+    configure(made, &layout, config);
+    *layer = made;
+    return FFN_OK;
+}
+
+void ffni_layer_delete(ffn_layer_t *layer) {
+    if (!layer) return;
+    ffn_allocator_t allocator = layer->allocator;
+    ffni_release(&allocator, layer, layer->bytes);
+}

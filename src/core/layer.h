@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * The layer: weights, packed, and configuration, checked. It never changes after it was made. */
+#ifndef FFNI_LAYER_H
+#define FFNI_LAYER_H
+
+#include "core/options.h"
+#include "core/view.h"
+
+struct ffn_layer {
+    ffn_allocator_t allocator;
+    uint64_t bytes;
+    int64_t d_model, d_ff, d_out;
+    int64_t hidden_width; /* of a row of pre-activations: d_ff, or gate and up side by side, 2 * d_ff */
+    int gated;
+    uint32_t flags, activation_name, residual, engine;
+    uint32_t norm_slot[4]; /* FFN_NORM_* */
+    norm_t norm[4];
+    activation_t activation;
+    const kernel_table_t *kernels;
+
+    /* What the forward pass reads. NULL: absent. Weights are [in, out], the order in which sgemm and sgemv do best. */
+    const float *in_weight;   /* [d_model, hidden_width] */
+    const float *down_weight; /* [d_ff, d_out] */
+    const float *gate_bias, *up_bias, *down_bias;
+    const float *branch_scale, *residual_scale; /* [d_out], tanh applied */
+
+    view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in] */
+};
+
+ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer);
+void ffni_layer_delete(ffn_layer_t *layer);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ * Copying between strided views, tile by tile, so that a transposing copy uses every cache line it loads. */
+#include "core/view.h"
+
+#include "base/checked.h"
+#include "core/parallel.h"
+
+#include <string.h>
+
+enum { TILE = 32 };
+
+typedef struct copy {
+    const view_t *to, *from;
+} copy_t;
+
+view_t ffni_view_of(const ffn_tensor_t *tensor) {
+    const int64_t *shape = tensor->shape, *stride = tensor->stride;
+    int contiguous = !stride[0] && !stride[1];
+    if (tensor->ndim == 1)
+        return (view_t){.data = tensor->data, .rows = 1, .columns = shape[0], .column_stride = contiguous ? 4 : stride[0]};
+    return (view_t){.data = tensor->data, .rows = shape[0], .columns = shape[1],
+                    .row_stride = contiguous ? 4 * shape[1] : stride[0], .column_stride = contiguous ? 4 : stride[1]};
+}
+
+static int64_t magnitude(int64_t value) {
+    return value < 0 ? -value : value;
+}
+
+int ffni_view_is_writable(const view_t *view) {
+    int64_t outer_size = view->rows, outer = magnitude(view->row_stride);
+    int64_t inner_size = view->columns, inner = magnitude(view->column_stride);
+    if (outer_size == 1) return inner_size == 1 || inner >= 4;
+    if (inner_size == 1) return outer >= 4;
+    if (outer < inner) {
+        int64_t size = outer_size, stride = outer;
+        outer_size = inner_size, outer = inner;
+        inner_size = size, inner = stride;
+    }
+    return inner >= 4 && outer >= (inner_size - 1) * inner + 4;
+}
+
+static void copy_tile(const copy_t *copy, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
+    const view_t *to = copy->to, *from = copy->from;
+    for (int64_t r = row; r < row_end; r++) {
+        char *target = to->data + r * to->row_stride + column * to->column_stride;
+        const char *source = from->data + r * from->row_stride + column * from->column_stride;
+        if (to->column_stride == 4 && from->column_stride == 4) {
+            memcpy(target, source, (size_t)(column_end - column) * 4);
+            continue;
+        }
+        for (int64_t c = column; c < column_end; c++, target += to->column_stride, source += from->column_stride) memcpy(target, source, 4);
+    }
+}
+
+static void copy_rows(void *data, int64_t begin, int64_t end) {
+    const copy_t *copy = data;
+    int64_t columns = copy->to->columns;
+    for (int64_t r = begin; r < end; r += TILE)
+        for (int64_t c = 0; c < columns; c += TILE) copy_tile(copy, r, minimum(r + TILE, end), c, minimum(c + TILE, columns));
+}
+
+void ffni_view_copy(ffn_context_t *context, const view_t *to, const view_t *from) {
+    copy_t copy = {to, from};
+    ffni_parallel_rows(context, to->rows, to->columns, copy_rows, &copy);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * Strided two-dimensional views of float32 arrays: how weights come in and go out. */
+#ifndef FFNI_VIEW_H
+#define FFNI_VIEW_H
+
+#include "core/context.h"
+
+/* Element [r, c] is at data + r * row_stride + c * column_stride, in bytes. A vector has one row. data NULL: absent. */
+typedef struct view {
+    char *data;
+    int64_t rows, columns, row_stride, column_stride;
+} view_t;
+
+/* The view of an ffn_tensor_t whose ndim is 1 or 2. */
+view_t ffni_view_of(const ffn_tensor_t *tensor);
+
+/* Whether no two elements can share an address: each stride steps over all that the smaller one spans. Sufficient, not necessary. */
+int ffni_view_is_writable(const view_t *view);
+
+/* to[r, c] = from[r, c]. The shapes agree. The context's threads help. */
+void ffni_view_copy(ffn_context_t *context, const view_t *to, const view_t *from);
+
+#endif
