@@ -52,6 +52,11 @@ double largest_magnitude(const float *values, int64_t n)
     return largest;
 }
 
+void assert_near(double got, double expected, double tolerance)
+{
+    if (!(fabs(got - expected) <= tolerance)) fail_msg("expected %.17g within %.3g, got %.17g", expected, tolerance, got);
+}
+
 void assert_same_bits(const float *expected, const float *got, int64_t n, const char *what)
 {
     int64_t i = first_different_bits(expected, got, n);

@@ -20,6 +20,9 @@ int64_t first_different_bits(const float *a, const float *b, int64_t n);
 /* The largest |value|. */
 double largest_magnitude(const float *values, int64_t n);
 
+/* Fails the test, naming all three, unless |got - expected| <= tolerance. */
+void assert_near(double got, double expected, double tolerance);
+
 /* Fails the test if a float differs in its bits, naming the first: index, both values, ulps. `what` says what is compared. */
 void assert_same_bits(const float *expected, const float *got, int64_t n, const char *what);
 
