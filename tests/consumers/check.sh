@@ -10,6 +10,7 @@ way=$1
 build=$(cd "$2" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
+version=$(sed -nE 's/^#define FFN_VERSION_(MAJOR|MINOR|PATCH) //p' "$source/include/ffn/ffn.h" | paste -sd.)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -25,6 +26,20 @@ fail() {
 install_and_move() { # leaves the installed tree in $work/moved
   quietly cmake --install "$build" --prefix "$work/installed"
   mv "$work/installed" "$work/moved"
+  local listed
+  listed=$(cd "$work/moved" && find . -not -type d | sed -E 's|lib(/[a-z0-9_]+-linux-[a-z]+)?/|lib/|; s|^lib64/|lib/|; s|-release\.cmake|.cmake|' | sort -u)
+  diff - <(echo "$listed") <<LIST || fail "these files are installed, instead of (<) those"
+./include/ffn/ffn.h
+./lib/cmake/ffn/ffn-config-version.cmake
+./lib/cmake/ffn/ffn-config.cmake
+./lib/cmake/ffn/ffn-shared.cmake
+./lib/cmake/ffn/ffn-static.cmake
+./lib/libffn.a
+./lib/libffn.so
+./lib/libffn.so.0
+./lib/libffn.so.$version
+./lib/pkgconfig/ffn.pc
+LIST
   # what the files say must hold anywhere
   if named=$(grep -rlF -e "$build" -e "$source" -e "$work/installed" "$work/moved" --include='*.pc' --include='*.cmake'); then
     fail "these installed files name a directory of the build: $named"
@@ -55,7 +70,6 @@ pkg-config)
   pc=$(find "$work/moved" -name ffn.pc)
   lib=$(dirname "$(dirname "$pc")")
   export PKG_CONFIG_PATH=${pc%/ffn.pc}
-  version=$(sed -nE 's/^#define FFN_VERSION_(MAJOR|MINOR|PATCH) //p' "$source/include/ffn/ffn.h" | paste -sd.)
   [ "$(pkg-config --modversion ffn)" = "$version" ] || fail "ffn.pc has version $(pkg-config --modversion ffn), the header $version"
   read -ra flags < <(pkg-config --cflags --libs ffn)
   read -ra static_flags < <(pkg-config --static --cflags --libs ffn)
