@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The AVX2 + FMA level: the templates over vectors of 8 floats.
+ */
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "avx2.c must be compiled for AVX2 and FMA (-mavx2 -mfma)"
+#endif
+
+#include "kernels/kernels.h"
+
+#include <ffn/ffn.h>
+#include <math.h>
+
+#include "kernels/vec_avx2.h"
+#include "kernels/vector_math.h"
+#include "kernels/activations_template.h"
+#include "kernels/activation_passes_template.h"
+#include "kernels/norms_template.h"
+
+#define KERNEL_TABLE ffni_kernels_avx2
+#define KERNEL_ISA FFN_ISA_AVX2
+#include "kernels/kernel_table_template.h"

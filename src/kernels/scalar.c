@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The scalar level, which every CPU has: plain loops over plain functions, float64 inside, rounded to float32 once at the end (0.501 ulp).
+ * The formulas are those of the public header. Arguments stop where the result has long been constant or 0 as a float, so that an infinity meets
+ * nothing that makes a NaN of it; NaN passes every comparison here unchanged.
+ */
+#include "kernels/kernels.h"
+
+#include <ffn/ffn.h>
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "kernels/scalar_math.h"
+
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+/* ------------------------------------------------------------ Activations */
+
+typedef double scalar_activation(double x, const activation_t *a);
+
+/* x */
+INLINE double identity(double x, const activation_t *a)
+{
+    (void)a;
+    return x;
+}
+
+/* max(x, 0) */
+INLINE double relu(double x, const activation_t *a)
+{
+    (void)a;
+    return at_least(x, 0.0);
+}
+
+/* x > 0 ? x : alpha x */
+INLINE double leaky_relu(double x, const activation_t *a)
+{
+    return x > 0 ? x : (double)a->alpha * x;
+}
+
+/* max(x, 0)^2 */
+INLINE double relu2(double x, const activation_t *a)
+{
+    const double positive = relu(x, a);
+    return positive * positive;
+}
+
+/* x Phi(x) = max(x, 0) - |x| Phi(-|x|) */
+INLINE double gelu(double x, const activation_t *a)
+{
+    const double size = at_most(magnitude(x), 15.0);
+    return relu(x, a) - size * normal_tail(size);
+}
+
+/* x/2 (1 + tanh(u)) = x sigmoid(2u), 2u = 2 sqrt(2/pi) x (1 + 0.044715 x^2) */
+INLINE double gelu_tanh(double x, const activation_t *a)
+{
+    (void)a;
+    const double falling = at_least(x, -15.0), near = at_most(falling, 15.0);
+    return falling * sigmoid_of(near * (0x1.9884533d43651p+0 + 0x1.2444f2a4d8b4bp-4 * near * near));
+}
+
+/* x sigmoid(beta x); where the sigmoid goes to 0, x stays finite */
+INLINE double swish(double x, const activation_t *a)
+{
+    const double finite = at_least(at_most(x, FLT_MAX), -FLT_MAX), z = (double)a->beta * finite;
+    return (z < 0 ? finite : x) * sigmoid_of(z);
+}
+
+/* 1 / (1 + e^-x) */
+INLINE double sigmoid(double x, const activation_t *a)
+{
+    (void)a;
+    return sigmoid_of(x);
+}
+
+/* tanh(x) = (1 - e^-2x) / (1 + e^-2x), for x < 0 by symmetry */
+INLINE double hyperbolic_tangent(double x, const activation_t *a)
+{
+    (void)a;
+    const double e = exp_minus_one(-2.0 * at_most(magnitude(x), 15.0)), t = e / (2.0 + e);
+    return x < 0 ? t : -t;
+}
+
+/* x tanh(log(1 + e^x)) = x (e^2 + 2e) / (e^2 + 2e + 2), e = e^x; for x >= 0 divided through by e^2 */
+INLINE double mish(double x, const activation_t *a)
+{
+    (void)a;
+    const double falling = at_least(x, -700.0), f = exp_of(-at_most(magnitude(x), 700.0));
+    const double above = x < 0 ? f * (f + 2.0) : 1.0 + 2.0 * f;
+    return falling * (above / (above + (x < 0 ? 2.0 : 2.0 * f * f)));
+}
+
+/* x > 0 ? x : alpha (e^x - 1) */
+INLINE double elu(double x, const activation_t *a)
+{
+    return x > 0 ? x : (double)a->alpha * exp_minus_one(at_most(at_least(x, -100.0), 0.0));
+}
+
+/* x min(max(x + 3, 0), 6) / 6 */
+INLINE double hardswish(double x, const activation_t *a)
+{
+    (void)a;
+    return at_least(x, -3.0) * at_most(at_least(x + 3.0, 0.0), 6.0) / 6.0;
+}
+
+/* log(1 + e^x) = max(x, 0) + log(1 + e^-|x|) */
+INLINE double softplus(double x, const activation_t *a)
+{
+    return relu(x, a) + log_one_plus(exp_of(-at_most(magnitude(x), 700.0)));
+}
+
+/* (1 + erf(v / sqrt 2)) / 2 = Phi(v) = 1 - Phi(-v), v = (x - mu) / sigma */
+INLINE double laplace(double x, const activation_t *a)
+{
+    (void)a;
+    const double v = (x - 0.707107) / 0.282095, tail = normal_tail(at_most(magnitude(v), 15.0));
+    return v < 0 ? tail : 1.0 - tail;
+}
+
+/* x > 0 ? p x^2 + beta x : n (e^min(x, alpha) - 1 - x) + beta x, the second with the terms in x together: the limit at -inf is no inf - inf.
+ * A factor of 0 stays 0 beside an infinite x. */
+INLINE double xielu(double x, const activation_t *a)
+{
+    const double beta = a->beta, p = a->xielu_p, n = a->xielu_n, slope = beta - n;
+    const double curve = n * exp_minus_one(at_most(at_least(at_most(x, a->alpha), -100.0), 0.0));
+    if (x > 0) return x * (p == 0 ? beta : p * x + beta);
+    return slope == 0 ? curve : curve + slope * x;
+}
+
+/* ----------------------------------------------------------------- Passes */
+
+/* -0 is what changes no sum, not even that of -0 and itself. */
+INLINE float bias_at(const float *bias, int64_t i)
+{
+    return bias ? bias[i] : -0.0f;
+}
+
+INLINE void activate(scalar_activation *act, const activation_t *activation, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    const activation_t a = *activation; /* a copy: `out` cannot alias it, so its fields are read once */
+    for (int64_t i = 0; i < n; i++) {
+        const float x = up[i] + bias_at(up_bias, i);
+        out[i] = (float)at_most(act((double)x, &a), (double)a.clip_max);
+    }
+}
+
+/* The two factors are rounded to float32 each, then their product. */
+INLINE void activate_gated(scalar_activation *act, const activation_t *activation, int64_t n, float *out, const float *gate,
+                           const float *gate_bias, const float *up, const float *up_bias)
+{
+    const activation_t a = *activation;
+    const double limit = a.up_limit;
+    for (int64_t i = 0; i < n; i++) {
+        const float g = gate[i] + bias_at(gate_bias, i), u = up[i] + bias_at(up_bias, i);
+        const float activated = (float)at_most(act(at_most((double)g, (double)a.gate_max), &a), (double)a.clip_max);
+        out[i] = activated * ((float)at_most(at_least((double)u, -limit), limit) + a.up_offset);
+    }
+}
+
+static void activate_identity(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(identity, a, n, out, up, up_bias);
+}
+
+static void activate_relu(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(relu, a, n, out, up, up_bias);
+}
+
+static void activate_leaky_relu(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(leaky_relu, a, n, out, up, up_bias);
+}
+
+static void activate_relu2(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(relu2, a, n, out, up, up_bias);
+}
+
+static void activate_gelu(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(gelu, a, n, out, up, up_bias);
+}
+
+static void activate_gelu_tanh(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(gelu_tanh, a, n, out, up, up_bias);
+}
+
+static void activate_swish(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(swish, a, n, out, up, up_bias);
+}
+
+static void activate_sigmoid(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(sigmoid, a, n, out, up, up_bias);
+}
+
+static void activate_tanh(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(hyperbolic_tangent, a, n, out, up, up_bias);
+}
+
+static void activate_mish(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(mish, a, n, out, up, up_bias);
+}
+
+static void activate_elu(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(elu, a, n, out, up, up_bias);
+}
+
+static void activate_hardswish(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(hardswish, a, n, out, up, up_bias);
+}
+
+static void activate_softplus(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(softplus, a, n, out, up, up_bias);
+}
+
+static void activate_laplace(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(laplace, a, n, out, up, up_bias);
+}
+
+static void activate_xielu(const activation_t *a, int64_t n, float *out, const float *up, const float *up_bias)
+{
+    activate(xielu, a, n, out, up, up_bias);
+}
+
+static void activate_gated_identity(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                               const float *up_bias)
+{
+    activate_gated(identity, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_relu(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                           const float *up_bias)
+{
+    activate_gated(relu, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_leaky_relu(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                                 const float *up_bias)
+{
+    activate_gated(leaky_relu, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_relu2(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                            const float *up_bias)
+{
+    activate_gated(relu2, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_gelu(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                           const float *up_bias)
+{
+    activate_gated(gelu, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_gelu_tanh(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                                const float *up_bias)
+{
+    activate_gated(gelu_tanh, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_swish(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                            const float *up_bias)
+{
+    activate_gated(swish, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_sigmoid(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                              const float *up_bias)
+{
+    activate_gated(sigmoid, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_tanh(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                           const float *up_bias)
+{
+    activate_gated(hyperbolic_tangent, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_mish(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                           const float *up_bias)
+{
+    activate_gated(mish, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_elu(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                          const float *up_bias)
+{
+    activate_gated(elu, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_hardswish(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                                const float *up_bias)
+{
+    activate_gated(hardswish, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_softplus(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                               const float *up_bias)
+{
+    activate_gated(softplus, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_laplace(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                              const float *up_bias)
+{
+    activate_gated(laplace, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+static void activate_gated_xielu(const activation_t *a, int64_t n, float *out, const float *gate, const float *gate_bias, const float *up,
+                            const float *up_bias)
+{
+    activate_gated(xielu, a, n, out, gate, gate_bias, up, up_bias);
+}
+
+/* ------------------------------------------------------------------ Norms */
+
+/* v * (offset + weight[i]) + bias[i], what is absent left out. */
+INLINE float apply_weight(const norm_t *norm, int64_t i, float v)
+{
+    if (norm->weight) v *= norm->offset + norm->weight[i];
+    return norm->bias ? v + norm->bias[i] : v;
+}
+
+/* mean((x - center)^2). In float64 the square of any float is finite and exact. */
+static double mean_square_about(double center, int64_t n, const float *x)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += ((double)x[i] - center) * ((double)x[i] - center);
+    return sum / (double)n;
+}
+
+INLINE void standardise(const norm_t *norm, double center, int64_t n, float *out, const float *x)
+{
+    const double factor = 1.0 / sqrt(mean_square_about(center, n, x) + (double)norm->eps);
+    for (int64_t i = 0; i < n; i++) out[i] = apply_weight(norm, i, (float)(((double)x[i] - center) * factor));
+}
+
+static void normalise_layer(const norm_t *norm, int64_t n, float *out, const float *x)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    standardise(norm, sum / (double)n, n, out, x);
+}
+
+static void normalise_rms(const norm_t *norm, int64_t n, float *out, const float *x)
+{
+    standardise(norm, 0.0, n, out, x);
+}
+
+static void normalise_affine(const norm_t *norm, int64_t n, float *out, const float *x)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = apply_weight(norm, i, x[i]);
+}
+
+/* ---------------------------------------------------------------- Combine */
+
+static void combine(int64_t n, float *out, const float *branch, const float *bias, const float *branch_scale, const float *residual,
+                    const float *residual_scale)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float y = branch[i];
+        if (bias) y += bias[i];
+        if (branch_scale) y *= branch_scale[i];
+        if (residual) y += residual_scale ? residual_scale[i] * residual[i] : residual[i];
+        out[i] = y;
+    }
+}
+
+const kernel_table_t ffni_kernels_scalar = {
+    .isa = FFN_ISA_SCALAR,
+    .activate = {
+        [ACTIVATION_IDENTITY] = activate_identity,
+        [ACTIVATION_RELU] = activate_relu,
+        [ACTIVATION_LEAKY_RELU] = activate_leaky_relu,
+        [ACTIVATION_RELU2] = activate_relu2,
+        [ACTIVATION_GELU] = activate_gelu,
+        [ACTIVATION_GELU_TANH] = activate_gelu_tanh,
+        [ACTIVATION_SWISH] = activate_swish,
+        [ACTIVATION_SIGMOID] = activate_sigmoid,
+        [ACTIVATION_TANH] = activate_tanh,
+        [ACTIVATION_MISH] = activate_mish,
+        [ACTIVATION_ELU] = activate_elu,
+        [ACTIVATION_HARDSWISH] = activate_hardswish,
+        [ACTIVATION_SOFTPLUS] = activate_softplus,
+        [ACTIVATION_LAPLACE] = activate_laplace,
+        [ACTIVATION_XIELU] = activate_xielu,
+    },
+    .activate_gated = {
+        [ACTIVATION_IDENTITY] = activate_gated_identity,
+        [ACTIVATION_RELU] = activate_gated_relu,
+        [ACTIVATION_LEAKY_RELU] = activate_gated_leaky_relu,
+        [ACTIVATION_RELU2] = activate_gated_relu2,
+        [ACTIVATION_GELU] = activate_gated_gelu,
+        [ACTIVATION_GELU_TANH] = activate_gated_gelu_tanh,
+        [ACTIVATION_SWISH] = activate_gated_swish,
+        [ACTIVATION_SIGMOID] = activate_gated_sigmoid,
+        [ACTIVATION_TANH] = activate_gated_tanh,
+        [ACTIVATION_MISH] = activate_gated_mish,
+        [ACTIVATION_ELU] = activate_gated_elu,
+        [ACTIVATION_HARDSWISH] = activate_gated_hardswish,
+        [ACTIVATION_SOFTPLUS] = activate_gated_softplus,
+        [ACTIVATION_LAPLACE] = activate_gated_laplace,
+        [ACTIVATION_XIELU] = activate_gated_xielu,
+    },
+    .normalise = {
+        [NORM_LAYER] = normalise_layer,
+        [NORM_RMS] = normalise_rms,
+        [NORM_AFFINE] = normalise_affine,
+    },
+    .combine = combine,
+};
