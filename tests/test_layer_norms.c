@@ -74,16 +74,19 @@ static void norm_kinds_in_all_slots_with_all_residuals_and_scales_are_as_the_ora
 {
     (void)state;
     static const norm_case_t kinds[] = {
-        {FFN_NORM_NONE, false, false, 0, 0},
-        {FFN_NORM_LAYER, true, true, 0, 0},
-        {FFN_NORM_RMS, true, false, 0, 1},
-        {FFN_NORM_AFFINE, true, true, 0, 0},
+        {FFN_NORM_NONE, false, false, 0, 0},   {FFN_NORM_LAYER, true, true, 0, 0},  {FFN_NORM_LAYER, false, false, 0.0625f, 0},
+        {FFN_NORM_RMS, true, false, 0, 0},     {FFN_NORM_RMS, true, true, 0.0625f, 1}, {FFN_NORM_AFFINE, true, true, 0, 0},
+        {FFN_NORM_AFFINE, true, false, 0, 1},
     };
+    const int64_t n = COUNT_OF(kinds);
     uint64_t number = 0;
     for (int end = 0; end < ending_count; end++)
-        for (int slots = 0; slots < 256; slots++) {
+        for (int64_t slots = 0; slots < n * n * n * n; slots++) {
             layer_case_t is = case_of(&endings[end], number++);
-            for (int slot = 0; slot < 4; slot++) is.norm[slot] = kinds[slots >> 2 * slot & 3];
+            is.norm[FFN_NORM_IN] = kinds[slots % n];
+            is.norm[FFN_NORM_MID] = kinds[slots / n % n];
+            is.norm[FFN_NORM_BRANCH] = kinds[slots / n / n % n];
+            is.norm[FFN_NORM_OUT] = kinds[slots / n / n / n];
             check(&is);
         }
 }

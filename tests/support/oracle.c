@@ -42,6 +42,12 @@ static void row_load(row_t *row, const double *exact)
     memset(row->bound, 0, (size_t)row->n * sizeof(double));
 }
 
+/* An infinite number has no neighbours: it is exact, and what is finite again after a clamp has a bound. */
+static double unless_infinite(double value, double bound)
+{
+    return isinf(value) ? 0 : bound;
+}
+
 /* out = W in + bias. */
 static void project(row_t *out, const float *weight, const float *bias, const row_t *in)
 {
@@ -57,7 +63,8 @@ static void project(row_t *out, const float *weight, const float *bias, const ro
         }
         double value = bias ? sum + (double)bias[j] : sum;
         out->value[j] = value;
-        out->bound[j] = inherited + roundings * U * (magnitude + inherited) + k * TINY + (bias ? U * fabs(value) : 0);
+        double bound = inherited + roundings * U * (magnitude + inherited) + k * TINY + (bias ? U * fabs(value) : 0);
+        out->bound[j] = unless_infinite(value, bound);
     }
 }
 
@@ -146,7 +153,7 @@ static void activate(const oracle_layer_t *layer, row_t *row)
             own += fabs(oracle_activate(&layer->activation, z) - z * (1 / (1 + exp(-1.702 * (1 + U) * z))));
         if (layer->activation.id == FFN_ACTIVATION_IDENTITY || layer->activation.id == FFN_ACTIVATION_RELU) own = 0;
         row->value[j] = value;
-        row->bound[j] = 1.01 * inherited + own;
+        row->bound[j] = unless_infinite(value, 1.01 * inherited + own);
     }
 }
 
@@ -163,14 +170,15 @@ static void multiply(const oracle_layer_t *layer, row_t *hidden, const row_t *up
     for (int64_t j = 0; j < hidden->n; j++) {
         double u = limit_up(layer, up->value[j]), e = up->bound[j];
         double above = fabs(limit_up(layer, up->value[j] + e) - u), below = fabs(limit_up(layer, up->value[j] - e) - u);
-        double u_bound = above > below ? above : below;
+        double u_bound = unless_infinite(u, above > below ? above : below);
         if (layer->up_offset != 0) {
             u += (double)layer->up_offset;
             u_bound += U * fabs(u);
         }
         double g = hidden->value[j], g_bound = hidden->bound[j];
+        double bound = fabs(g) * u_bound + fabs(u) * g_bound + u_bound * g_bound + U * fabs(g * u) + TINY;
         hidden->value[j] = g * u;
-        hidden->bound[j] = fabs(g) * u_bound + fabs(u) * g_bound + u_bound * g_bound + U * fabs(g * u) + TINY;
+        hidden->bound[j] = unless_infinite(g * u, bound);
     }
 }
 
