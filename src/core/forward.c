@@ -47,7 +47,7 @@ static int64_t block_rows(int64_t tokens) {
 
 uint64_t ffni_forward_scratch(const ffn_layer_t *layer, int64_t tokens) {
     arena_t measure = {0};
-    /* The largest block of any run of up to so many tokens. */
+    /* Room for the largest block of any run of up to so many tokens: what is reserved for many serves fewer. */
     lay_out(layer, minimum(tokens, BLOCK_ROWS), &measure);
     return measure.overflowed ? UINT64_MAX : measure.used;
 }
@@ -157,7 +157,7 @@ static void finish(block_t *block) {
 
 ffn_status_t ffni_forward(const forward_t *forward) {
     int64_t tokens = forward->x.count, rows = block_rows(tokens);
-    ffn_status_t status = ffni_context_scratch(forward->context, ffni_forward_scratch(forward->layer, rows));
+    ffn_status_t status = ffni_context_scratch(forward->context, ffni_forward_scratch(forward->layer, tokens));
     if (status) return status;
     arena_t arena = {.base = forward->context->scratch};
     block_t block = {.forward = forward, .scratch = lay_out(forward->layer, rows, &arena)};
