@@ -8,11 +8,17 @@
 
 static _Thread_local char error_text[ERROR_TEXT_SIZE];
 
+/* An argument may be the last sentence itself, so a new one is made beside it; and it may be a caller's string, whose line ends and bytes
+ * beyond ASCII (which a cut could leave in pieces) have no place in one line of text. */
 ffn_status_t ffni_fail(ffn_status_t status, const char *format, ...) {
+    char text[ERROR_TEXT_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error_text, sizeof error_text, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    for (char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    ffni_error_set(text);
     return status;
 }
 
@@ -31,5 +37,5 @@ const char *ffni_error_text(void) {
 }
 
 void ffni_error_set(const char *text) {
-    snprintf(error_text, sizeof error_text, "%s", text);
+    memcpy(error_text, text, strlen(text) + 1);
 }

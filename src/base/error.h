@@ -20,7 +20,8 @@ ffn_status_t ffni_fail(ffn_status_t status, const char *format, ...);
 /* A float for a sentence, with a decimal point whatever the locale: ffni_fail(..., "eps is %s", ffni_number(eps).text). */
 number_text_t ffni_number(double value);
 
-/* This thread's last sentence. ffni_error_set replaces it (used when a call was carried out on another thread). */
+/* This thread's last sentence. ffni_error_set replaces it by another, of less than ERROR_TEXT_SIZE characters (used when a call was carried out
+ * on another thread). */
 const char *ffni_error_text(void);
 void ffni_error_set(const char *text);
 
