@@ -89,6 +89,8 @@ ffn_status_t ffni_tensor_check(const ffn_layer_options_t *options, const ffn_ten
 
 ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, const ffn_tensor_t *bound[ROLE_LIMIT]) {
     if (count && !tensors) return ffni_fail(FFN_INVALID, "tensors is NULL, but tensor_count is %" PRIu64, count);
+    if (count >= ROLE_LIMIT)
+        return ffni_fail(FFN_INVALID, "tensor_count is %" PRIu64 ", must be at most %d: each role once", count, ROLE_LIMIT - 1);
     for (int role = 0; role < ROLE_LIMIT; role++) bound[role] = NULL;
     for (uint64_t i = 0; i < count; i++) {
         uint32_t role = tensors[i].role;
