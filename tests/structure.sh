@@ -16,7 +16,7 @@ declare -A may_include=(
   [api]="api core dispatch kernels base public"
   [core]="core dispatch kernels base public"
   [dispatch]="dispatch kernels base public"
-  [kernels]="kernels"
+  [kernels]="kernels public" # for FFN_ISA_*
   [base]="base public"
 )
 while IFS=: read -r file included; do

@@ -22,7 +22,7 @@ plant() { # plant SENTENCE FILE TEXT: the text in that file must make structure.
 lines() { for ((i = 0; i < $1; i++)); do printf 'x;\\n'; done; }
 
 plant '' src/api/a.c '#include <ffn/ffn.h>\n#include <stdio.h>\n#include "a.h"\n#include "core/x.h"\n#include "base/x.h"\n'
-plant '' src/kernels/a.c '#include <math.h>\n#include "kernels.h"\n#include "kernels/kernels.h"\n'
+plant '' src/kernels/a.c '#include <math.h>\n#include <ffn/ffn.h>\n#include "kernels.h"\n#include "kernels/kernels.h"\n'
 plant '' src/core/gemm.c '#include <cblas.h>\n'
 plant '' src/base/a.c 'p = malloc(1); free (p); snprintf(p, 1, "");\n'
 plant '' src/core/a.c '/* never calls\n malloc(1), printf("") */ // abort()\nint exit_code; reprintf(x);\n'
@@ -31,7 +31,7 @@ plant '' src/kernels/a.c "int f(void) {\n$(lines 98)}\n"
 plant 'core may include' src/core/a.c '#include "api/x.h"\n'
 plant 'dispatch may include' src/dispatch/a.h '  #  include "core/x.h"\n'
 plant 'kernels may include' src/kernels/a.c '#include "base/error.h"\n'
-plant 'kernels may include' src/kernels/a.c '#include <ffn/ffn.h>\n'
+plant 'kernels may include' src/kernels/a.c '#include "dispatch/cpu.h"\n'
 plant 'base may include' src/base/a.c '#include "core/layer.h"\n'
 plant 'no rule for this directory' src/other.c '#include "base/error.h"\n'
 plant 'only src/core/gemm.c may' src/core/a.c '#include <cblas.h>\n'
