@@ -21,10 +21,10 @@ ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *confi
 /* The size of a role's dimension in this configuration; 0 for EXTENT_NONE. EXTENT_ONE_OR_D_OUT needs the size that was given. */
 int64_t ffni_extent(const ffn_layer_options_t *options, extent_t extent, int64_t given);
 
-/* Checks one tensor against its role: form, alignment, address range, and shape if the options have its dimensions. */
+/* Checks shape and address range of a bound tensor. */
 ffn_status_t ffni_tensor_check(const ffn_layer_options_t *options, const ffn_tensor_t *tensor);
 
-/* Sorts tensors by role: unknown and doubled roles are refused. */
+/* Sorts tensors by role. Unknown and doubled roles are refused, and tensors that cannot be read at all (ndim, dtype, data). */
 ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, const ffn_tensor_t *bound[ROLE_LIMIT]);
 
 #endif

@@ -81,8 +81,7 @@ beyond:
 
 ffn_status_t ffni_tensor_check(const ffn_layer_options_t *options, const ffn_tensor_t *tensor) {
     const role_t *role = &ffni_roles[tensor->role];
-    ffn_status_t status = check_form(tensor, role);
-    if (!status) status = check_shape(options, tensor, role);
+    ffn_status_t status = check_shape(options, tensor, role);
     if (!status) status = check_addresses(tensor, role);
     return status;
 }
@@ -97,6 +96,8 @@ ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, cons
         if (role >= ROLE_LIMIT || !ffni_roles[role].name)
             return ffni_fail(FFN_INVALID, "role of tensors[%" PRIu64 "] is %" PRIu32 ", must be one of FFN_ROLE_*", i, role);
         if (bound[role]) return ffni_fail(FFN_INVALID, "%s is given twice, the second time in tensors[%" PRIu64 "]", ffni_roles[role].name, i);
+        ffn_status_t status = check_form(&tensors[i], &ffni_roles[role]);
+        if (status) return status;
         bound[role] = &tensors[i];
     }
     return FFN_OK;
