@@ -13,13 +13,17 @@ typedef struct copy {
     const view_t *to, *from;
 } copy_t;
 
+/* A dimension of one element has a stride that means nothing, and that adding up might overflow. */
+static int64_t stride_of(const ffn_tensor_t *tensor, int dimension, int64_t contiguous) {
+    if (tensor->shape[dimension] == 1) return 0;
+    return tensor->stride[0] || tensor->stride[1] ? tensor->stride[dimension] : contiguous;
+}
+
 view_t ffni_view_of(const ffn_tensor_t *tensor) {
-    const int64_t *shape = tensor->shape, *stride = tensor->stride;
-    int contiguous = !stride[0] && !stride[1];
-    if (tensor->ndim == 1)
-        return (view_t){.data = tensor->data, .rows = 1, .columns = shape[0], .column_stride = contiguous ? 4 : stride[0]};
+    const int64_t *shape = tensor->shape;
+    if (tensor->ndim == 1) return (view_t){.data = tensor->data, .rows = 1, .columns = shape[0], .column_stride = stride_of(tensor, 0, 4)};
     return (view_t){.data = tensor->data, .rows = shape[0], .columns = shape[1],
-                    .row_stride = contiguous ? 4 * shape[1] : stride[0], .column_stride = contiguous ? 4 : stride[1]};
+                    .row_stride = stride_of(tensor, 0, 4 * shape[1]), .column_stride = stride_of(tensor, 1, 4)};
 }
 
 static int64_t magnitude(int64_t value) {
