@@ -10,6 +10,9 @@
 typedef enum element { ELEMENT_OTHER, ELEMENT_F64, ELEMENT_F32, ELEMENT_F16, ELEMENT_BF16 } element_t;
 typedef enum byte_order { LITTLE_ENDIAN_FILE, BIG_ENDIAN_FILE } byte_order_t;
 
+/* This machine's. */
+byte_order_t ffnio_machine_order(void);
+
 /* Bytes of one; 0 for ELEMENT_OTHER. */
 int64_t ffnio_element_size(element_t element);
 

@@ -18,9 +18,9 @@
 enum { FFNIO_ERROR_SIZE = 1024, FFNIO_QUOTE_SIZE = 128, FFNIO_PATH_SIZE = 256 };
 
 #if defined(__GNUC__)
-#define FFNIO_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define FFNIO_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
-#define FFNIO_PRINTF(format, first)
+#define FFNIO_PRINTF(text, first)
 #endif
 
 /* Each formats a sentence (cut at the buffer's size) and returns status, so that `return ffnio_fail(FFN_INVALID, ...)` reports and leaves. */
