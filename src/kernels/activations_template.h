@@ -37,16 +37,16 @@ INLINE vf relu2(vf x, const activation_t *a)
     return vf_mul(positive, positive);
 }
 
-/* x Phi(x) = max(x, 0) - |x| Phi(-|x|): no cancellation, as the subtrahend is 0 on one side and at most half of x on the other.
+/* x Phi(x) = max(x, 0) - |x| Phi(-|x|): no cancellation, as the subtrahend stands alone on one side and is at most half of x on the other.
  * |x| stops at 15, where the product is below every denormal. 4 ulp. */
 INLINE vf gelu(vf x, const activation_t *a)
 {
-    const vf size = vf_at_most(vf_abs(x), vf_set1(15.0f));
-    const parts_t tail = normal_tail(size, vf_fms(size, size, vf_mul(size, size)));
-    return vf_sub(relu(x, a), scale(vf_mul(size, tail.p), tail.k));
+    const vf size = vf_at_most(vf_abs(x), vf_set1(15.0f)), minus_half = vf_mul(size, vf_set1(-0.5f));
+    const vf exponent = vf_mul(size, minus_half);
+    return vf_sub(relu(x, a), normal_tail(size, exponent, vf_fms(size, minus_half, exponent), size));
 }
 
-/* 2 sqrt(2/pi) (x + 0.044715 x^3) = x (c0 + c1 x^2) as hi + lo, |x| <= 11. */
+/* 2 sqrt(2/pi) (x + 0.044715 x^3) = x (c0 + c1 x^2) as hi + lo, for 0 <= x <= 11. */
 INLINE vf gelu_tanh_argument(vf x, vf *lo)
 {
     const vf c0 = vf_set1(0x1.988454p+0f), c0_lo = vf_set1(-0x1.857936p-25f);
@@ -62,38 +62,39 @@ INLINE vf gelu_tanh_argument(vf x, vf *lo)
     return hi;
 }
 
-/* x (1 + tanh(u)) / 2 = x sigmoid(2u). 3 ulp. */
+/* x (1 + tanh(u)) / 2 = x sigmoid(2u) = max(x, 0) - |x| sigmoid(-|2u|). 3 ulp. */
 INLINE vf gelu_tanh(vf x, const activation_t *a)
 {
-    (void)a;
-    const vf low = vf_set1(-11.0f), high = vf_set1(11.0f);
+    const vf size = vf_at_most(vf_abs(x), vf_set1(11.0f));
     vf lo;
-    const vf hi = gelu_tanh_argument(clamp(x, low, high), &lo);
-    const parts_t s = sigmoid_parts(hi, lo);
-    return scale(vf_mul(vf_at_least(x, low), s.p), s.k);
+    const vf hi = gelu_tanh_argument(size, &lo);
+    scaled_t tail = logistic_tail(hi, lo);
+    tail.v = vf_mul(tail.v, size);
+    return vf_sub(relu(x, a), value_of(tail));
 }
 
-/* x sigmoid(beta x), for every finite beta: beta x as hi + lo, held within +-240, where even FLT_MAX e^-240 is 0. The first factor of 2^k
- * comes before x, which may be so large that x p would overflow. 3 ulp. */
+/* x sigmoid(beta x) = max(x, 0) - |x| sigmoid(-beta |x|) for beta >= 0, beta |x| as hi + lo; a negative beta turns the signs of x and of the result.
+ * |x| stops where beta |x| is 240: even FLT_MAX e^-240 is 0, by way of two factors of 2^rest. 3 ulp for every finite beta. */
 INLINE vf swish(vf x, const activation_t *a)
 {
-    const vf beta = vf_set1(a->beta), zero = vf_set1(0.0f), limit = vf_set1(240.0f);
-    const vf finite = clamp(x, vf_set1(-FLT_MAX), vf_set1(FLT_MAX));
-    const vf z = vf_mul(finite, beta);
-    const vf lo = vf_select(vf_less(vf_abs(z), limit), vf_fms(finite, beta, z), zero);
-    const parts_t s = sigmoid_parts(clamp(z, vf_neg(limit), limit), lo);
-    const vf first = vf_at_least(s.k, vf_set1(-125.0f));
-    const vf factor = vf_mul(s.p, power_of_two(first));
-    return scale(vf_mul(vf_select(vf_less(z, zero), finite, x), factor), vf_sub(s.k, first));
+    const float slope = fabsf(a->beta);
+    const vf beta = vf_set1(slope), limit = vf_set1(slope * FLT_MAX > 240.0f ? 240.0f / slope : FLT_MAX);
+    const vf sign = vf_set1(copysignf(0.0f, a->beta)), turned = vf_xor(x, sign);
+    const vf size = vf_at_most(vf_abs(x), limit), hi = vf_mul(size, beta);
+    scaled_t tail = logistic_tail(hi, vf_fms(size, beta, hi));
+    const vf first = vf_at_least(tail.rest, vf_set1(-126.0f));
+    tail.v = vf_mul(vf_mul(tail.v, size), power_of_two(first));
+    tail.rest = vf_sub(tail.rest, first);
+    return vf_xor(vf_sub(relu(turned, a), value_of(tail)), sign);
 }
 
-/* 3 ulp. */
+/* 1 / (1 + e^-x). 3 ulp. */
 INLINE vf sigmoid(vf x, const activation_t *a)
 {
     (void)a;
-    const vf limit = vf_set1(120.0f);
-    const parts_t s = sigmoid_parts(clamp(x, vf_neg(limit), limit), vf_set1(0.0f));
-    return scale(s.p, s.k);
+    const vf zero = vf_set1(0.0f);
+    const vf tail = value_of(logistic_tail(vf_at_most(vf_abs(x), vf_set1(120.0f)), zero));
+    return vf_select(vf_less(x, zero), tail, vf_sub(vf_set1(1.0f), tail));
 }
 
 /* (1 - e^-2|x|) / (1 + e^-2|x|) by way of e^-2|x| - 1, with the sign of x. 3 ulp. */
@@ -105,17 +106,17 @@ INLINE vf hyperbolic_tangent(vf x, const activation_t *a)
     return vf_copysign(vf_div(e, vf_add(e, vf_set1(2.0f))), x);
 }
 
-/* tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2), e = e^x; for x >= 0 with f = e^-x: (1 + 2f) / (1 + 2f + 2f^2). 4 ulp. */
+/* tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2), e = e^x; for x >= 0 with e = e^-x: (1 + 2e) / (1 + 2e + 2e^2). 4 ulp. */
 INLINE vf mish(vf x, const activation_t *a)
 {
     (void)a;
     const vf zero = vf_set1(0.0f), one = vf_set1(1.0f), two = vf_set1(2.0f), limit = vf_set1(120.0f);
     const vm negative = vf_less(x, zero);
-    const parts_t e = exp_parts(vf_neg(vf_at_most(vf_abs(x), limit)), zero);
-    const vf f = value_beside_one(e), f2 = vf_add(f, two);
-    const vf above = vf_select(negative, vf_mul(e.p, f2), vf_fma(f, two, one));
-    const vf below = vf_select(negative, vf_fma(f, f2, two), vf_fma(vf_add(f, f), vf_add(f, one), one));
-    return scale(vf_mul(vf_at_least(x, vf_neg(limit)), vf_div(above, below)), vf_select(negative, e.k, zero));
+    const scaled_t e = exp_of(vf_neg(vf_at_most(vf_abs(x), limit)), zero);
+    const vf above = vf_select(negative, vf_mul(e.v, vf_add(e.v, two)), vf_fma(e.v, two, one));
+    const vf below = vf_add(above, vf_select(negative, two, vf_mul(vf_add(e.v, e.v), e.v)));
+    const scaled_t product = {vf_mul(vf_at_least(x, vf_neg(limit)), vf_div(above, below)), vf_select(negative, e.rest, zero)};
+    return value_of(product);
 }
 
 /* 3 ulp. */
@@ -136,9 +137,8 @@ INLINE vf hardswish(vf x, const activation_t *a)
 /* log(1 + e^x) = max(x, 0) + log(1 + e^-|x|). 3 ulp. */
 INLINE vf softplus(vf x, const activation_t *a)
 {
-    const parts_t e = exp_parts(vf_neg(vf_at_most(vf_abs(x), vf_set1(120.0f))), vf_set1(0.0f));
-    const parts_t l = log_one_plus(e);
-    return vf_add(relu(x, a), scale(l.p, l.k));
+    const scaled_t e = exp_of(vf_neg(vf_at_most(vf_abs(x), vf_set1(120.0f))), vf_set1(0.0f));
+    return vf_add(relu(x, a), value_of(log_one_plus(e)));
 }
 
 /* Phi(v), v = (x - mu) / sigma with mu = 0.707107, sigma = 0.282095 as decimal numbers: v as hi + lo; Phi(v) or 1 - Phi(-v). Beyond the limits
@@ -154,10 +154,10 @@ INLINE vf laplace(vf x, const activation_t *a)
     const vf shifted_lo = vf_sub(rounded_off, mu_lo);
     const vf v = vf_mul(shifted, per_sigma);
     const vf v_lo = vf_fma(shifted_lo, per_sigma, vf_fma(shifted, per_sigma_lo, vf_fms(shifted, per_sigma, v)));
-    const vf square_lo = vf_fma(vf_add(v, v), v_lo, vf_fms(v, v, vf_mul(v, v)));
-    const parts_t tail = normal_tail(vf_abs(v), square_lo);
-    const vf probability = scale(tail.p, tail.k);
-    return vf_select(vf_less(v, vf_set1(0.0f)), probability, vf_sub(vf_set1(1.0f), probability));
+    const vf minus_half = vf_mul(v, vf_set1(-0.5f)), exponent = vf_mul(v, minus_half);
+    const vf exponent_lo = vf_fnma(v, v_lo, vf_fms(v, minus_half, exponent));
+    const vf tail = normal_tail(vf_abs(v), exponent, exponent_lo, vf_set1(1.0f));
+    return vf_select(vf_less(v, vf_set1(0.0f)), tail, vf_sub(vf_set1(1.0f), tail));
 }
 
 /* x > 0: x (p x + beta). Else n (e^min(x, alpha) - 1) + (beta - n) x: in this order the terms of x = -inf cannot meet as inf - inf. The exact value

@@ -53,7 +53,7 @@ INLINE double relu2(double x, const activation_t *a)
 /* x Phi(x) = max(x, 0) - |x| Phi(-|x|) */
 INLINE double gelu(double x, const activation_t *a)
 {
-    const double size = at_most(magnitude(x), 15.0);
+    const double size = at_most(fabs(x), 15.0);
     return relu(x, a) - size * normal_tail(size);
 }
 
@@ -83,7 +83,7 @@ INLINE double sigmoid(double x, const activation_t *a)
 INLINE double hyperbolic_tangent(double x, const activation_t *a)
 {
     (void)a;
-    const double e = exp_minus_one(-2.0 * at_most(magnitude(x), 15.0)), t = e / (2.0 + e);
+    const double e = exp_minus_one(-2.0 * at_most(fabs(x), 15.0)), t = e / (2.0 + e);
     return x < 0 ? t : -t;
 }
 
@@ -91,7 +91,7 @@ INLINE double hyperbolic_tangent(double x, const activation_t *a)
 INLINE double mish(double x, const activation_t *a)
 {
     (void)a;
-    const double falling = at_least(x, -700.0), f = exp_of(-at_most(magnitude(x), 700.0));
+    const double falling = at_least(x, -700.0), f = exp_of(-at_most(fabs(x), 700.0));
     const double above = x < 0 ? f * (f + 2.0) : 1.0 + 2.0 * f;
     return falling * (above / (above + (x < 0 ? 2.0 : 2.0 * f * f)));
 }
@@ -112,14 +112,14 @@ INLINE double hardswish(double x, const activation_t *a)
 /* log(1 + e^x) = max(x, 0) + log(1 + e^-|x|) */
 INLINE double softplus(double x, const activation_t *a)
 {
-    return relu(x, a) + log_one_plus(exp_of(-at_most(magnitude(x), 700.0)));
+    return relu(x, a) + log_one_plus(exp_of(-at_most(fabs(x), 700.0)));
 }
 
 /* (1 + erf(v / sqrt 2)) / 2 = Phi(v) = 1 - Phi(-v), v = (x - mu) / sigma */
 INLINE double laplace(double x, const activation_t *a)
 {
     (void)a;
-    const double v = (x - 0.707107) / 0.282095, tail = normal_tail(at_most(magnitude(v), 15.0));
+    const double v = (x - 0.707107) / 0.282095, tail = normal_tail(at_most(fabs(v), 15.0));
     return v < 0 ? tail : 1.0 - tail;
 }
 

@@ -7,6 +7,7 @@
 #ifndef FFNI_SCALAR_MATH_H
 #define FFNI_SCALAR_MATH_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -96,15 +97,10 @@ static inline double at_least(double x, double limit)
     return x < limit ? limit : x;
 }
 
-static inline double magnitude(double x)
-{
-    return x < 0 ? -x : x;
-}
-
 /* 1 / (1 + e^-z). For z < 0 in the form e^z / (1 + e^z): both hold for any size of z. */
 static inline double sigmoid_of(double z)
 {
-    const double e = exp_of(-at_most(magnitude(z), 700.0));
+    const double e = exp_of(-at_most(fabs(z), 700.0));
     return (z < 0 ? e : 1.0) / (1.0 + e);
 }
 

@@ -45,10 +45,10 @@ INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 INLINE vf vf_at_most(vf x, vf limit) { return _mm256_min_ps(limit, x); }
 INLINE vf vf_at_least(vf x, vf limit) { return _mm256_max_ps(limit, x); }
 
-/* Signs. copysign: the magnitude of a with the sign of b. */
-INLINE vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-INLINE vf vf_neg(vf a) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a); }
-INLINE vf vf_copysign(vf a, vf b) { return _mm256_or_ps(vf_abs(a), _mm256_and_ps(_mm256_set1_ps(-0.0f), b)); }
+INLINE vf vf_and(vf x, vf y) { return _mm256_and_ps(x, y); }
+INLINE vf vf_or(vf x, vf y) { return _mm256_or_ps(x, y); }
+INLINE vf vf_xor(vf x, vf y) { return _mm256_xor_ps(x, y); }
+INLINE vf vf_and_not(vf x, vf y) { return _mm256_andnot_ps(x, y); }
 
 /* Masks; a comparison with NaN is false. select: a where the mask is set, else b. */
 INLINE vm vf_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }

@@ -40,19 +40,19 @@ INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf vf_at_most(vf x, vf limit) { return _mm512_min_ps(limit, x); }
 INLINE vf vf_at_least(vf x, vf limit) { return _mm512_max_ps(limit, x); }
 
-/* Signs */
+/* Bits */
 
-INLINE vf vf_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
-INLINE vf vf_neg(vf a) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a); }
-INLINE vf vf_copysign(vf a, vf b) { return _mm512_or_ps(vf_abs(a), _mm512_and_ps(_mm512_set1_ps(-0.0f), b)); }
+INLINE vf vf_and(vf a, vf b) { return _mm512_and_ps(a, b); }
+INLINE vf vf_or(vf a, vf b) { return _mm512_or_ps(a, b); }
+INLINE vf vf_xor(vf a, vf b) { return _mm512_xor_ps(a, b); }
+INLINE vf vf_and_not(vf a, vf b) { return _mm512_andnot_ps(a, b); }
+INLINE vf vf_shift_left_23(vf a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23)); }
 
 /* Masks */
 
 INLINE vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINE vm vf_equal(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE vf vf_select(vm mask, vf a, vf b) { return _mm512_mask_blend_ps(mask, b, a); }
-
-INLINE vf vf_shift_left_23(vf a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23)); }
 
 /* Doubles */
 
