@@ -24,7 +24,7 @@ static void run_task(void *data, int64_t index) {
 }
 
 void ffni_parallel_rows(ffn_context_t *context, int64_t count, int64_t row_work, rows_fn *rows, void *data) {
-    int64_t threads = context->threads_requested;
+    int64_t threads = context ? context->threads_requested : 1;
     int64_t rows_per_task = maximum(1, TASK_WORK / maximum(1, row_work));
     int64_t tasks = minimum(count / rows_per_task, threads * TASKS_PER_THREAD);
     if (threads == 1 || tasks < 2) {

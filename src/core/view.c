@@ -43,6 +43,41 @@ int ffni_view_is_writable(const view_t *view) {
     return inner >= 4 && outer >= (inner_size - 1) * inner + 4;
 }
 
+/* The addresses of a writable view, from its lowest: outer steps over all that the inner ones span, so that an offset has one way to be theirs.
+ * The unit is a float. */
+typedef struct lattice {
+    uintptr_t low, high; /* high: behind the last byte */
+    uint64_t outer, outer_size, inner, inner_size;
+} lattice_t;
+
+static lattice_t lattice_of(const view_t *view) {
+    int64_t row_reach = (view->rows - 1) * view->row_stride, column_reach = (view->columns - 1) * view->column_stride;
+    uint64_t row = (uint64_t)magnitude(view->row_stride) / 4, column = (uint64_t)magnitude(view->column_stride) / 4;
+    uint64_t rows = (uint64_t)view->rows, columns = (uint64_t)view->columns;
+    uintptr_t low = (uintptr_t)view->data + (uintptr_t)minimum(row_reach, 0) + (uintptr_t)minimum(column_reach, 0);
+    uintptr_t high = low + (uintptr_t)magnitude(row_reach) + (uintptr_t)magnitude(column_reach) + 4;
+    if (row >= column) return (lattice_t){low, high, row, rows, column, columns};
+    return (lattice_t){low, high, column, columns, row, rows};
+}
+
+static int lattice_has(const lattice_t *lattice, uintptr_t address) {
+    if (address < lattice->low || address >= lattice->high) return 0;
+    uint64_t offset = (address - lattice->low) / 4;
+    uint64_t i = lattice->outer_size > 1 ? offset / lattice->outer : 0, rest = offset - i * lattice->outer;
+    uint64_t j = lattice->inner_size > 1 ? rest / lattice->inner : 0;
+    return j < lattice->inner_size && rest == j * lattice->inner;
+}
+
+int ffni_views_overlap(const view_t *a, const view_t *b) {
+    if (a->rows * a->columns > b->rows * b->columns) return ffni_views_overlap(b, a);
+    lattice_t few = lattice_of(a), many = lattice_of(b);
+    if (few.high <= many.low || many.high <= few.low) return 0;
+    for (uint64_t i = 0; i < few.outer_size; i++)
+        for (uint64_t j = 0; j < few.inner_size; j++)
+            if (lattice_has(&many, few.low + 4 * (uintptr_t)(i * few.outer + j * few.inner))) return 1;
+    return 0;
+}
+
 static void copy_tile(const copy_t *copy, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
     const view_t *to = copy->to, *from = copy->from;
     for (int64_t r = row; r < row_end; r++) {

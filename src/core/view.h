@@ -17,7 +17,10 @@ view_t ffni_view_of(const ffn_tensor_t *tensor);
 /* Whether no two elements can share an address: each stride steps over all that the smaller one spans. Sufficient, not necessary. */
 int ffni_view_is_writable(const view_t *view);
 
-/* to[r, c] = from[r, c]. The shapes agree. The context's threads help. */
+/* Whether two writable views share an element. */
+int ffni_views_overlap(const view_t *a, const view_t *b);
+
+/* to[r, c] = from[r, c]. The shapes agree. The context's threads help; NULL: the calling thread alone. */
 void ffni_view_copy(ffn_context_t *context, const view_t *to, const view_t *from);
 
 #endif
