@@ -7,13 +7,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Both below and above any struct of this interface: outside, the size is garbage and what follows it must not be read. */
+/* Both below and above any struct of this interface: outside, the size is garbage and what follows it must not be read. So is one that is no
+ * multiple of a pointer's, and might cut a pointer in two. */
 enum { SMALLEST_STRUCT = 8, LARGEST_STRUCT = 4096 };
 
 static ffn_status_t read_size(const void *given, uint32_t known_size, const char *name, uint32_t *size) {
+    *size = 0;
     if (!given) return ffni_fail(FFN_INVALID, "the %s is NULL", name);
     memcpy(size, given, sizeof *size);
-    if (*size < SMALLEST_STRUCT || *size > LARGEST_STRUCT)
+    if (*size < SMALLEST_STRUCT || *size > LARGEST_STRUCT || *size % sizeof(void *))
         return ffni_fail(FFN_INVALID, "struct_size of the %s is %" PRIu32 ", must be its sizeof (%" PRIu32 " in this version)", name, *size,
                          known_size);
     return FFN_OK;
