@@ -29,7 +29,7 @@ static int fits(const rows_t *rows, int64_t batch) {
 
 ffn_status_t ffni_rows_read(rows_t *rows, const char *name, const void *base, int64_t batch, int64_t length, int64_t width,
                             const int64_t stride[2]) {
-    int64_t row_bytes = 4 * width;
+    int64_t row_bytes = 4 * width, whole;
     *rows = (rows_t){.base = (char *)(uintptr_t)base, .count = batch * length, .length = length, .row_bytes = row_bytes};
     if (!base) return ffni_fail(FFN_INVALID, "%s is NULL", name);
     if ((uintptr_t)base % 4) return ffni_fail(FFN_INVALID, "%s is not at a multiple of 4 bytes", name);
@@ -44,7 +44,7 @@ ffn_status_t ffni_rows_read(rows_t *rows, const char *name, const void *base, in
     if (status) return status;
     if (!fits(rows, batch)) return ffni_fail(FFN_INVALID, "the rows of %s reach beyond the address space", name);
     if (length == 1) rows->row_stride = rows->sequence_stride;
-    if (length == 1 || rows->sequence_stride == length * rows->row_stride) rows->length = rows->count;
+    if (length == 1 || (checked_multiply(length, rows->row_stride, &whole) && whole == rows->sequence_stride)) rows->length = rows->count;
     return FFN_OK;
 }
 
