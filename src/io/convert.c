@@ -103,6 +103,7 @@ ffn_status_t ffnio_file_read_floats(const file_t *file, int64_t offset, element_
     }
     char chunk[CHUNK_BYTES];
     int64_t size = ffnio_element_size(element);
+    if (!size) return ffnio_fail_file(FFN_UNSUPPORTED, file->path, "its elements cannot be read as float32");
     while (count > 0) {
         int64_t now = minimum(count, CHUNK_BYTES / size);
         ffn_status_t status = ffnio_file_read(file, offset, chunk, now * size);

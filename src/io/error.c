@@ -2,7 +2,6 @@
  * The thread-local error sentence of libffn-io, and the names of statuses. */
 #include "io/error.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,10 +66,6 @@ ffn_status_t ffnio_fail_system(const char *path, const char *what, int error_num
     char reason[160];
     if (strerror_r(error_number, reason, sizeof reason)) snprintf(reason, sizeof reason, "error %d", error_number);
     return ffnio_fail_file(FFN_FILE, path, "cannot %s: %s", what, reason);
-}
-
-ffn_status_t ffnio_fail_memory(uint64_t size, const char *what) {
-    return ffnio_fail(FFN_NO_MEMORY, "cannot allocate %" PRIu64 " bytes for %s", size, what);
 }
 
 ffn_status_t ffnio_fail_libffn(ffn_status_t status) {

@@ -6,6 +6,7 @@
 
 #include <ffn/ffn_io.h>
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,7 +34,10 @@ FFNIO_PRINTF(3, 4) ffn_status_t ffnio_fail_file(ffn_status_t status, const char 
 ffn_status_t ffnio_fail_system(const char *path, const char *what, int error_number);
 
 /* FFN_NO_MEMORY: "cannot allocate <size> bytes for <what>". */
-ffn_status_t ffnio_fail_memory(uint64_t size, const char *what);
+static inline ffn_status_t ffnio_fail_memory(uint64_t size, const char *what) {
+    ffnio_fail(FFN_NO_MEMORY, "cannot allocate %" PRIu64 " bytes for %s", size, what);
+    return FFN_NO_MEMORY; /* in sight of static analysis, which then knows that no one goes on without the memory */
+}
 
 /* After a call into libffn failed: takes its sentence over. */
 ffn_status_t ffnio_fail_libffn(ffn_status_t status);

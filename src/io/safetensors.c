@@ -105,6 +105,7 @@ static ffn_status_t measure(const file_t *file, json_t *header, int64_t *count, 
 
 /* An integer >= 0 of the header. */
 static ffn_status_t read_number(const file_t *file, const char *name, const char *what, const json_t *value, int64_t *number) {
+    *number = 0;
     if (!json_is_integer(value))
         return ffnio_fail_file(FFN_FORMAT, file->path, "%s of tensor %s holds %s, must be integers", what, ffnio_quote(name).text,
                                ffnio_json_kind(value));
