@@ -33,7 +33,9 @@ ffn_status_t ffni_rows_read(rows_t *rows, const char *name, const void *base, in
     *rows = (rows_t){.base = (char *)(uintptr_t)base, .count = batch * length, .length = length, .row_bytes = row_bytes};
     if (!base) return ffni_fail(FFN_INVALID, "%s is NULL", name);
     if ((uintptr_t)base % 4) return ffni_fail(FFN_INVALID, "%s is not at a multiple of 4 bytes", name);
-    rows->row_stride = length > 1 && stride[1] ? stride[1] : row_bytes;
+    /* The stride of a single row means nothing, unless it is what the sequences' stride comes from. */
+    int row_stride_counts = length > 1 || (batch > 1 && !stride[0]);
+    rows->row_stride = row_stride_counts && stride[1] ? stride[1] : row_bytes;
     ffn_status_t status = check_stride(name, "row", rows->row_stride, row_bytes);
     if (status) return status;
     rows->sequence_stride = stride[0];
