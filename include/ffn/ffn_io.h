@@ -129,14 +129,18 @@ typedef struct ffn_model_layer {
     const char *prefix;                  /* what the names of its tensors have in common, such as "model.layers.0." */
     const char *dtype;                   /* of the up weight */
     int64_t parameters;                  /* of this layer, norms included */
-    const ffn_layer_options_t *options;  /* without tensors and allocator */
+    const ffn_layer_options_t *options;  /* without tensors and allocator. activation is FFN_ACTIVATION_NONE where config.json has a name that
+                                            is not known: ffn_model_layer_create then refuses, and says which are, until it is overridden */
     const ffn_model_binding_t *bindings; /* one for each role, in the order of roles */
     uint64_t binding_count;
 } ffn_model_layer_t;
 
 enum { FFN_MODEL_BRANCH = 1 }; /* ffn_model_layer_create: leave out residual, scales and the norms IN, BRANCH and OUT: the FFN alone */
 
-/* Layer 0 .. layer_count-1, in the model's order. FFN_INVALID; FFN_UNKNOWN in a model without recognised layers: the sentence lists the kinds of
+/* Layer 0 .. layer_count-1, in the model's order (encoders before decoders). Shared weights (ALBERT) are one layer.
+ * config.json's model_type decides the family where several have the same names; without one the names and shapes do, and where they fit several
+ * families there are no layers, and the sentence asks for options.family. docs/families.md has the table, and what is taken where config.json says
+ * nothing. FFN_INVALID; FFN_UNKNOWN in a model without recognised layers: the sentence lists the kinds of
  * tensor names that it has. *layer is NULL on failure. */
 FFN_API ffn_status_t ffn_model_layer(const ffn_model_t *model, int64_t index, const ffn_model_layer_t **layer);
 

@@ -39,7 +39,7 @@
 
 const family_t ffnio_families[] = {
     /* ------------------------------------------------------------ BERT and its kin: norm after the residual */
-    {.name = "bert", .choice = BY_NAMES, .model_types = "bert roberta xlm-roberta xlm-roberta-xl camembert electra megatron-bert layoutlm mpnet "
+    {.name = "bert", .choice = BY_NAMES, .model_types = "bert roberta xlm-roberta camembert electra layoutlm mpnet "
      "data2vec-text ernie bert-generation splinter xmod big_bird nezha markuplm lilt tapas",
      .stems = "layer.{i}.", DENSE("intermediate.dense", "output.dense"), .biases = PRESENT, ACTIVATION(GELU, "hidden_act"),
      POST(LAYER_NORM("output.LayerNorm", 1e-12f)), .eps_keys = "layer_norm_eps", .without = "LayerNorm.weight intermediate.LayerNorm.weight"},
@@ -47,12 +47,16 @@ const family_t ffnio_families[] = {
      ACTIVATION(GELU, "hidden_act"), POST(LAYER_NORM("output.LayerNorm", 1e-7f)), .eps_keys = "layer_norm_eps"},
     {.name = "esm", .choice = BY_NAMES, .model_types = "esm", .stems = "layer.{i}.", DENSE("intermediate.dense", "output.dense"),
      .biases = PRESENT, ACTIVATION(GELU, "hidden_act"), PRE(LAYER_NORM("LayerNorm", 1e-12f)), .eps_keys = "layer_norm_eps"},
+    {.name = "megatron-bert", .choice = BY_NAMES, .model_types = "megatron-bert", .stems = "layer.{i}.",
+     DENSE("intermediate.dense", "output.dense"), .biases = PRESENT, ACTIVATION(GELU, "hidden_act"), PRE(LAYER_NORM("ln", 1e-12f)),
+     .eps_keys = "layer_norm_eps"},
     {.name = "roberta-prelayernorm", .choice = BY_NAMES, .model_types = "roberta-prelayernorm", .stems = "layer.{i}.",
      DENSE("intermediate.dense", "output.dense"), .biases = PRESENT, ACTIVATION(GELU, "hidden_act"),
      PRE(LAYER_NORM("intermediate.LayerNorm", 1e-12f)), .eps_keys = "layer_norm_eps"},
-    /* Four sublayers in a row: ffn.0, ffn.1, ffn.2, then the main one. NoNorm, unless normalization_type says otherwise, is an affine map. */
+    /* Four sublayers in a row: ffn.0, ffn.1, ffn.2, then the main one. */
     {.name = "mobilebert", .model_types = "mobilebert", .stems = "layer.{i}.ffn.{i}. layer.{i}.", DENSE("intermediate.dense", "output.dense"),
-     .biases = PRESENT, ACTIVATION(RELU, "hidden_act"), POST(NO_NORM("output.LayerNorm"))},
+     .biases = PRESENT, ACTIVATION(RELU, "hidden_act"), POST(NO_NORM("output.LayerNorm")),
+     .layer_norms_if = "normalization_type=layer_norm", .eps_keys = "layer_norm_eps"},
     {.name = "distilbert", .choice = BY_NAMES, .model_types = "distilbert", .stems = "layer.{i}.", DENSE("ffn.lin1", "ffn.lin2"),
      .biases = PRESENT, ACTIVATION(GELU, "activation"), POST(LAYER_NORM("output_layer_norm", 1e-12f))},
     {.name = "albert", .choice = BY_NAMES, .model_types = "albert", .stems = "albert_layers.{i}.", DENSE("ffn", "ffn_output"), .biases = PRESENT,
@@ -279,5 +283,7 @@ const family_t ffnio_families[] = {
      GATED("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"), .biases = IF_STORED, ACTIVATION(SILU, "hidden_act"),
      PRE(RMS_NORM("ffn_norm", 1e-5f)), .eps_keys = "rms_norm_eps norm_eps"},
 };
+
+_Static_assert(COUNT(ffnio_families) <= FFNIO_FAMILIES, "more rows than recognise.c has room for");
 
 const int ffnio_family_count = COUNT(ffnio_families);

@@ -39,8 +39,8 @@ typedef enum choice {
     BY_NAMES_BESIDE, /* also by names, in a file that has one of the `beside` tensors */
 } choice_t;
 
-/* Lists are separated by spaces. A condition is a key of config.json that is true there, or, with '!' in front, one that is false there; a key that
- * is not there meets neither, so that the row itself is the class default. */
+/* Lists are separated by spaces. A condition is "key" of config.json, met where it is true there, "!key", where it is false, or
+ * "key=text", where it is that string. A key that is not there meets none: the row itself is the class default. */
 typedef struct family {
     const char *name;
     const char *model_types; /* list: config.json's model_type */
@@ -62,8 +62,9 @@ typedef struct family {
 
     norm_slot_t norm[4];
     const char *eps_keys;      /* list; NULL: the class has no key for it */
-    const char *bare_norms_if; /* condition: norms without tensors */
-    const char *move_norm_if;  /* condition: norm IN stands at OUT, or the other way round */
+    const char *bare_norms_if;  /* condition: norms without tensors */
+    const char *layer_norms_if; /* condition: affine norms are layer norms */
+    const char *move_norm_if;   /* condition: norm IN stands at OUT, or the other way round */
 
     uint32_t residual;                  /* FFN_RESIDUAL_* */
     const char *normed_residual_if;     /* condition: residual NORMED */
@@ -71,6 +72,7 @@ typedef struct family {
 } family_t;
 
 extern const family_t ffnio_families[];
-extern const int ffnio_family_count;
+extern const int ffnio_family_count; /* at most FFNIO_FAMILIES */
+enum { FFNIO_FAMILIES = 128 };
 
 #endif
