@@ -34,7 +34,7 @@ INLINE double identity(double x, const activation_t *a)
 INLINE double relu(double x, const activation_t *a)
 {
     (void)a;
-    return at_least(x, 0.0);
+    return positive_part(x);
 }
 
 /* x > 0 ? x : alpha x */
@@ -46,37 +46,39 @@ INLINE double leaky_relu(double x, const activation_t *a)
 /* max(x, 0)^2 */
 INLINE double relu2(double x, const activation_t *a)
 {
-    const double positive = relu(x, a);
-    return positive * positive;
+    (void)a;
+    return positive_part(x) * positive_part(x);
 }
 
 /* x Phi(x) = max(x, 0) - |x| Phi(-|x|) */
 INLINE double gelu(double x, const activation_t *a)
 {
+    (void)a;
     const double size = at_most(fabs(x), 15.0);
-    return relu(x, a) - size * normal_tail(size);
+    return positive_part(x) - size * normal_tail(size);
 }
 
-/* x/2 (1 + tanh(u)) = x sigmoid(2u), 2u = 2 sqrt(2/pi) x (1 + 0.044715 x^2) */
+/* x/2 (1 + tanh(u)) = x sigmoid(2u) = max(x, 0) - |x| sigmoid(-|2u|), 2u = 2 sqrt(2/pi) x (1 + 0.044715 x^2) */
 INLINE double gelu_tanh(double x, const activation_t *a)
 {
     (void)a;
-    const double falling = at_least(x, -15.0), near = at_most(falling, 15.0);
-    return falling * sigmoid_of(near * (0x1.9884533d43651p+0 + 0x1.2444f2a4d8b4bp-4 * near * near));
+    const double size = at_most(fabs(x), 15.0);
+    return positive_part(x) - size * logistic_tail(size * (0x1.9884533d43651p+0 + 0x1.2444f2a4d8b4bp-4 * size * size));
 }
 
-/* x sigmoid(beta x); where the sigmoid goes to 0, x stays finite */
+/* x sigmoid(beta x) = max(x, 0) - |x| sigmoid(-beta |x|) for beta >= 0; a negative beta turns the signs of x and of the result */
 INLINE double swish(double x, const activation_t *a)
 {
-    const double finite = at_least(at_most(x, FLT_MAX), -FLT_MAX), z = (double)a->beta * finite;
-    return (z < 0 ? finite : x) * sigmoid_of(z);
+    const double turn = a->beta < 0 ? -1.0 : 1.0, size = at_most(fabs(x), FLT_MAX);
+    return turn * (positive_part(turn * x) - size * logistic_tail(fabs((double)a->beta) * size));
 }
 
 /* 1 / (1 + e^-x) */
 INLINE double sigmoid(double x, const activation_t *a)
 {
     (void)a;
-    return sigmoid_of(x);
+    const double tail = logistic_tail(fabs(x));
+    return x < 0 ? tail : 1.0 - tail;
 }
 
 /* tanh(x) = (1 - e^-2x) / (1 + e^-2x), for x < 0 by symmetry */
@@ -112,7 +114,8 @@ INLINE double hardswish(double x, const activation_t *a)
 /* log(1 + e^x) = max(x, 0) + log(1 + e^-|x|) */
 INLINE double softplus(double x, const activation_t *a)
 {
-    return relu(x, a) + log_one_plus(exp_of(-at_most(fabs(x), 700.0)));
+    (void)a;
+    return positive_part(x) + log_one_plus(exp_of(-at_most(fabs(x), 700.0)));
 }
 
 /* (1 + erf(v / sqrt 2)) / 2 = Phi(v) = 1 - Phi(-v), v = (x - mu) / sigma */
