@@ -68,7 +68,10 @@ static ffn_status_t write_header(ffn_npy_writer_t *writer, uint32_t ndim, const 
 /* What is replaced must be a file: renaming onto a device would take the device away. */
 static ffn_status_t check_target(const char *path) {
     struct stat about;
-    if (stat(path, &about) || S_ISREG(about.st_mode)) return FFN_OK;
+    size_t length = strlen(path);
+    int there = !stat(path, &about);
+    if (!there && (!length || path[length - 1] == '/')) return ffnio_fail_file(FFN_FILE, path, "does not name a file");
+    if (!there || S_ISREG(about.st_mode)) return FFN_OK;
     return ffnio_fail_file(FFN_FILE, path, "is a %s, must be a file or not be there", S_ISDIR(about.st_mode) ? "folder" : "device or a pipe");
 }
 
