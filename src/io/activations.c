@@ -10,6 +10,7 @@ static const struct {
     const char *name;
     uint32_t activation;
 } spellings[] = {
+    {"swish", FFN_ACTIVATION_SILU}, /* in config files without a beta */
     {"linear", FFN_ACTIVATION_IDENTITY},
     {"relu_squared", FFN_ACTIVATION_RELU2},
     {"squared_relu", FFN_ACTIVATION_RELU2},
@@ -25,15 +26,19 @@ static const struct {
     {"reglu", FFN_ACTIVATION_RELU},
 };
 
+static uint32_t own_name(const char *name) {
+    for (uint32_t id = 1; ffn_activation_name(id); id++)
+        if (strcmp(ffn_activation_name(id), name) == 0) return id;
+    return FFN_ACTIVATION_NONE;
+}
+
 uint32_t ffnio_activation(const char *name) {
     /* T5 means the tanh form when it says gated-gelu, and the exact one when it says gelu. */
     if (strcmp(name, "gated-gelu") == 0) return FFN_ACTIVATION_GELU_TANH;
     if (strncmp(name, "gated-", 6) == 0) name += 6;
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
         if (strcmp(spellings[i].name, name) == 0) return spellings[i].activation;
-    for (uint32_t id = 1; ffn_activation_name(id); id++)
-        if (strcmp(ffn_activation_name(id), name) == 0) return id;
-    return FFN_ACTIVATION_NONE;
+    return own_name(name);
 }
 
 static void append(char *text, size_t size, const char *name) {
@@ -44,5 +49,6 @@ static void append(char *text, size_t size, const char *name) {
 void ffnio_activation_names(char *text, size_t size) {
     *text = 0;
     for (uint32_t id = 1; ffn_activation_name(id); id++) append(text, size, ffn_activation_name(id));
-    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) append(text, size, spellings[i].name);
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        if (!own_name(spellings[i].name)) append(text, size, spellings[i].name);
 }

@@ -44,7 +44,7 @@ static void add_matrix(model_file_t *file, const test_layer_t *layer, uint32_t r
     place_t place;
     float *memory = test_alloc((size_t)layout_single(LAYOUT_IN_OUT, out, in, &place) * sizeof *memory);
     layout_store(&place, out, in, layer->plain[role], memory);
-    model_file_add(file, memory, in, out, "%s.weight", name);
+    model_file_add(file, memory + place.base, in, out, "%s.weight", name);
     free(memory);
 }
 
