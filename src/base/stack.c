@@ -62,6 +62,9 @@ static void *run_call(void *argument) {
     return NULL;
 }
 
+/* A thread's stack also holds the thread-local storage of every library: OpenBLAS alone may have 60 kB. Pages that are not touched cost nothing. */
+enum { THREAD_OWN = 256 * 1024 };
+
 ffn_status_t ffni_run_with_stack(uint64_t size, stack_fn *function, void *argument) {
     call_t call = {.function = function, .argument = argument};
     pthread_attr_t attributes;
@@ -71,13 +74,13 @@ ffn_status_t ffni_run_with_stack(uint64_t size, stack_fn *function, void *argume
     if (!failed) {
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        failed = pthread_attr_setstacksize(&attributes, (size_t)size) || pthread_create(&thread, &attributes, run_call, &call);
+        failed = pthread_attr_setstacksize(&attributes, (size_t)size + THREAD_OWN) || pthread_create(&thread, &attributes, run_call, &call);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         pthread_attr_destroy(&attributes);
     }
     if (failed)
         return ffni_fail(FFN_NO_MEMORY, "the calling thread's stack is too small for OpenBLAS, and a thread with %" PRIu64
-                         " bytes of it cannot be started", size);
+                         " bytes of it cannot be started", size + THREAD_OWN);
     pthread_join(thread, NULL);
     if (call.status) ffni_error_set(call.text);
     return call.status;

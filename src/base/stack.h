@@ -10,7 +10,7 @@ uint64_t ffni_stack_left(void);
 
 typedef ffn_status_t stack_fn(void *argument);
 
-/* Runs function(argument) on a thread of its own with that much stack, and waits. Its status and error sentence become the caller's.
+/* Runs function(argument) on a thread of its own with that much stack left for it, and waits. Its status and error sentence become the caller's.
  * FFN_NO_MEMORY when the thread cannot be started. */
 ffn_status_t ffni_run_with_stack(uint64_t size, stack_fn *function, void *argument);
 
