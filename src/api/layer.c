@@ -15,13 +15,15 @@ ffn_status_t ffn_layer_create(ffn_context_t *context, const ffn_layer_options_t 
     config_t config;
     if (!layer) return ffni_fail(FFN_INVALID, "the pointer to the layer is NULL");
     *layer = NULL;
+    fpenv_t saved = fpenv_enter(); /* to compare the options' floats takes one too */
     ffn_status_t status = ffni_options_read(options, &config);
-    if (!status) status = ffni_context_enter(context, &context);
-    if (status) return status;
-    fpenv_t saved = fpenv_enter();
+    if (status) goto cleanup;
+    status = ffni_context_enter(context, &context);
+    if (status) goto cleanup;
     status = ffni_layer_new(context, &config, layer);
-    fpenv_leave(saved);
     ffni_context_leave(context);
+cleanup:
+    fpenv_leave(saved);
     return status;
 }
 

@@ -46,14 +46,12 @@ static ffn_status_t read_rows(const ffn_layer_t *layer, const ffn_run_t *run, fo
     return status;
 }
 
-static ffn_status_t run_forward(void *argument) {
-    fpenv_t saved = fpenv_enter();
-    ffn_status_t status = ffni_forward(argument);
-    fpenv_leave(saved);
-    return status;
+static ffn_status_t run_forward(void *forward) {
+    return ffni_forward(forward);
 }
 
-/* OpenBLAS may want more stack than the calling thread has left: threads with 64 kB are common in hosts. */
+/* OpenBLAS may want more stack than the calling thread has left: threads with 64 kB are common in hosts. A new thread begins with the
+ * floating-point environment of the one that starts it. */
 static ffn_status_t run_on_enough_stack(const ffn_layer_t *layer, forward_t *forward) {
     int64_t rows = forward->x.count;
     uint64_t in = ffni_gemm_stack(rows, layer->hidden_width, layer->d_model), down = ffni_gemm_stack(rows, layer->d_out, layer->d_ff);
@@ -68,7 +66,9 @@ static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, 
     ffn_status_t status = read_rows(layer, run, &forward);
     if (!status) status = ffni_context_enter(context, &forward.context);
     if (status) return status;
+    fpenv_t saved = fpenv_enter();
     status = run_on_enough_stack(layer, &forward);
+    fpenv_leave(saved);
     ffni_context_leave(forward.context);
     return status;
 }
