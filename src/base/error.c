@@ -25,10 +25,13 @@ ffn_status_t ffni_fail(ffn_status_t status, const char *format, ...) {
 number_text_t ffni_number(double value) {
     number_text_t number;
     snprintf(number.text, sizeof number.text, "%.9g", value);
-    for (char *c = number.text; *c; c++) {
-        /* Whatever is neither a digit, a sign nor a letter of "e", "inf" and "nan" is the locale's decimal point. */
-        if (!strchr("0123456789+-einfa", *c)) *c = '.';
+    /* Whatever is neither a digit, a sign nor a letter of "e", "inf" and "nan" is the locale's decimal point, of one byte or more. */
+    char *end = number.text;
+    for (const char *c = number.text; *c; c++) {
+        if (strchr("0123456789+-einfa", *c)) *end++ = *c;
+        else if (end == number.text || end[-1] != '.') *end++ = '.';
     }
+    *end = 0;
     return number;
 }
 
