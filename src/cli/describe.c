@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ * Putting a layer's description together: the family's, then what the command line says otherwise. Parts that would contradict what was said are
+ * taken away with it: a norm that is replaced by none takes its tensors along. */
+#include "cli/overrides.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* While the description is put together, each role has its own place; `there` says which are taken. */
+typedef struct draft {
+    ffn_model_binding_t binding[ROLES];
+    int there[ROLES];
+} draft_t;
+
+static void take_away(draft_t *draft, uint32_t role) {
+    draft->there[role] = 0;
+}
+
+/* What was asked for stays, to be refused with the sentence that says why. */
+static void take_away_unless_asked_for(draft_t *draft, const overrides_t *overrides, uint32_t role) {
+    if (!overrides->tensor[role].given) take_away(draft, role);
+}
+
+static void start_from_family(const ffn_model_layer_t *found, described_t *described, draft_t *draft) {
+    described->layer = *found;
+    described->options = *found->options;
+    for (uint64_t i = 0; i < found->binding_count; i++) {
+        uint32_t role = found->bindings[i].role;
+        if (role >= ROLES) continue;
+        draft->binding[role] = found->bindings[i];
+        draft->there[role] = 1;
+    }
+}
+
+static void set_activation(const overrides_t *overrides, described_t *described, draft_t *draft) {
+    ffn_layer_options_t *options = &described->options;
+    if (overrides->activation) { /* the family's parameters were for its own activation */
+        options->activation = overrides->activation;
+        options->alpha = options->beta = 0;
+        if (overrides->activation != FFN_ACTIVATION_XIELU) {
+            take_away(draft, FFN_ROLE_XIELU_ALPHA_P);
+            take_away(draft, FFN_ROLE_XIELU_ALPHA_N);
+        }
+    }
+    if (overrides->alpha.given) options->alpha = overrides->alpha.value;
+    if (overrides->beta.given) options->beta = overrides->beta.value;
+    if (overrides->gate_max.given) options->gate_max = overrides->gate_max.value;
+    if (overrides->up_limit.given) options->up_limit = overrides->up_limit.value;
+    if (overrides->up_offset.given) options->up_offset = overrides->up_offset.value;
+}
+
+static void set_norm(const overrides_t *overrides, described_t *described, draft_t *draft, uint32_t slot) {
+    ffn_layer_options_t *options = &described->options;
+    if (overrides->norm[slot] >= 0) options->norm[slot] = (uint32_t)overrides->norm[slot];
+    uint32_t kind = options->norm[slot];
+    int has_eps = kind == FFN_NORM_LAYER || kind == FFN_NORM_RMS;
+    if (kind == FFN_NORM_NONE) {
+        take_away_unless_asked_for(draft, overrides, norm_weight_role(slot));
+        take_away_unless_asked_for(draft, overrides, norm_bias_role(slot));
+        options->norm_offset[slot] = 0;
+    }
+    if (!has_eps) options->norm_eps[slot] = 0;
+    if (overrides->every_eps.given && has_eps) options->norm_eps[slot] = overrides->every_eps.value;
+    if (overrides->every_offset.given && kind) options->norm_offset[slot] = overrides->every_offset.value;
+    if (overrides->eps[slot].given) options->norm_eps[slot] = overrides->eps[slot].value;
+    if (overrides->offset[slot].given) options->norm_offset[slot] = overrides->offset[slot].value;
+}
+
+static void set_residual(const overrides_t *overrides, described_t *described, draft_t *draft) {
+    if (overrides->residual >= 0) described->options.residual = (uint32_t)overrides->residual;
+    if (described->options.residual) return;
+    if (overrides->tensor[FFN_ROLE_RESIDUAL_SCALE].given) return;
+    take_away(draft, FFN_ROLE_RESIDUAL_SCALE);
+    described->options.flags &= ~(uint32_t)FFN_LAYER_TANH_RESIDUAL_SCALE;
+}
+
+/* The name with every {i} replaced by the layer's number; NULL: no memory. */
+static char *name_for(const tensor_override_t *tensor, int64_t number) {
+    size_t places = 0, used = 0;
+    for (size_t i = 0; i + 3 <= tensor->name_length; i++) places += !memcmp(tensor->name + i, "{i}", 3);
+    size_t size = tensor->name_length + 20 * places + 1;
+    char *name = malloc(size);
+    if (!name) return NULL;
+    for (size_t i = 0; i < tensor->name_length; i++) {
+        if (i + 3 <= tensor->name_length && !memcmp(tensor->name + i, "{i}", 3)) {
+            used += (size_t)snprintf(name + used, size - used, "%" PRId64, number);
+            i += 2;
+        } else {
+            name[used++] = tensor->name[i];
+        }
+    }
+    name[used] = 0;
+    return name;
+}
+
+static int set_tensor(const overrides_t *overrides, int64_t number, described_t *described, draft_t *draft, uint32_t role) {
+    const tensor_override_t *given = &overrides->tensor[role];
+    uint32_t flag = role == FFN_ROLE_BRANCH_SCALE ? FFN_LAYER_TANH_BRANCH_SCALE : role == FFN_ROLE_RESIDUAL_SCALE ? FFN_LAYER_TANH_RESIDUAL_SCALE : 0;
+    if (!given->given) return EXIT_FINE;
+    described->options.flags &= ~flag;
+    take_away(draft, role);
+    if (!given->name && !given->is_number) return EXIT_FINE;
+    if (given->tanh) described->options.flags |= flag;
+    if (given->name && !(described->names[role] = name_for(given, number))) return complain_memory();
+    draft->binding[role] = (ffn_model_binding_t){.role = role, .layout = given->layout, .part = given->part, .value = given->value,
+                                                 .tensor = described->names[role]};
+    draft->there[role] = 1;
+    return EXIT_FINE;
+}
+
+static void collect(described_t *described, const draft_t *draft) {
+    uint64_t count = 0;
+    for (int role = 0; role < ROLES; role++)
+        if (draft->there[role]) described->bindings[count++] = draft->binding[role];
+    described->layer.binding_count = count;
+    described->layer.bindings = described->bindings;
+    described->layer.options = &described->options;
+    described->layer.struct_size = sizeof described->layer;
+    described->options.struct_size = sizeof described->options;
+}
+
+int describe(const ffn_model_t *model, int64_t number, const overrides_t *overrides, described_t *described) {
+    draft_t draft = {0};
+    ffn_model_info_t info = {.struct_size = sizeof info};
+    memset(described, 0, sizeof *described);
+    int named = overrides_name_tensors(overrides), status = EXIT_FINE;
+    if (ffn_model_info(model, &info)) return complain("%s", ffn_io_last_error());
+    if (!overrides->by_hand && (info.layer_count || !named)) {
+        const ffn_model_layer_t *found;
+        if (ffn_model_layer(model, number, &found)) return complain("%s", ffn_io_last_error());
+        start_from_family(found, described, &draft);
+    }
+    set_activation(overrides, described, &draft);
+    for (uint32_t role = 0; role < ROLES && !status; role++) status = set_tensor(overrides, number, described, &draft, role);
+    for (uint32_t slot = 0; slot < NORMS; slot++) set_norm(overrides, described, &draft, slot);
+    set_residual(overrides, described, &draft);
+    if (named) described->options.d_model = described->options.d_ff = described->options.d_out = 0; /* the named tensors' */
+    if (overrides->branch) described->layer.flags |= FFN_MODEL_BRANCH;
+    collect(described, &draft);
+    return status;
+}
+
+void described_free(described_t *described) {
+    for (int role = 0; role < ROLES; role++) free(described->names[role]);
+    memset(described, 0, sizeof *described);
+}
