@@ -43,7 +43,8 @@ INLINE vf gelu(vf x, const activation_t *a)
 {
     const vf size = vf_at_most(vf_abs(x), vf_set1(15.0f)), minus_half = vf_mul(size, vf_set1(-0.5f));
     const vf exponent = vf_mul(size, minus_half);
-    return vf_sub(relu(x, a), normal_tail(size, exponent, vf_fms(size, minus_half, exponent), size));
+    const vf exponent_lo = vf_fms(size, minus_half, exponent);
+    return vf_sub(relu(x, a), normal_tail(size, vf_set1(-0.0f), exponent, exponent_lo, size));
 }
 
 /* 2 sqrt(2/pi) (x + 0.044715 x^3) = x (c0 + c1 x^2) as hi + lo, for 0 <= x <= 11. */
@@ -68,9 +69,7 @@ INLINE vf gelu_tanh(vf x, const activation_t *a)
     const vf size = vf_at_most(vf_abs(x), vf_set1(11.0f));
     vf lo;
     const vf hi = gelu_tanh_argument(size, &lo);
-    scaled_t tail = logistic_tail(hi, lo);
-    tail.v = vf_mul(tail.v, size);
-    return vf_sub(relu(x, a), value_of(tail));
+    return vf_sub(relu(x, a), value_of(logistic_tail(hi, lo, size)));
 }
 
 /* x sigmoid(beta x) = max(x, 0) - |x| sigmoid(-beta |x|) for beta >= 0, beta |x| as hi + lo; a negative beta turns the signs of x and of the result.
@@ -81,9 +80,9 @@ INLINE vf swish(vf x, const activation_t *a)
     const vf beta = vf_set1(slope), limit = vf_set1(slope * FLT_MAX > 240.0f ? 240.0f / slope : FLT_MAX);
     const vf sign = vf_set1(copysignf(0.0f, a->beta)), turned = vf_xor(x, sign);
     const vf size = vf_at_most(vf_abs(x), limit), hi = vf_mul(size, beta);
-    scaled_t tail = logistic_tail(hi, vf_fms(size, beta, hi));
+    scaled_t tail = logistic_tail(hi, vf_fms(size, beta, hi), size);
     const vf first = vf_at_least(tail.rest, vf_set1(-126.0f));
-    tail.v = vf_mul(vf_mul(tail.v, size), power_of_two(first));
+    tail.v = vf_mul(tail.v, power_of_two(first));
     tail.rest = vf_sub(tail.rest, first);
     return vf_xor(vf_sub(relu(turned, a), value_of(tail)), sign);
 }
@@ -93,7 +92,7 @@ INLINE vf sigmoid(vf x, const activation_t *a)
 {
     (void)a;
     const vf zero = vf_set1(0.0f);
-    const vf tail = value_of(logistic_tail(vf_at_most(vf_abs(x), vf_set1(120.0f)), zero));
+    const vf tail = value_of(logistic_tail(vf_at_most(vf_abs(x), vf_set1(120.0f)), zero, vf_set1(1.0f)));
     return vf_select(vf_less(x, zero), tail, vf_sub(vf_set1(1.0f), tail));
 }
 
@@ -113,7 +112,7 @@ INLINE vf mish(vf x, const activation_t *a)
     const vf zero = vf_set1(0.0f), one = vf_set1(1.0f), two = vf_set1(2.0f), limit = vf_set1(120.0f);
     const vm negative = vf_less(x, zero);
     const scaled_t e = exp_of(vf_neg(vf_at_most(vf_abs(x), limit)), zero);
-    const vf above = vf_select(negative, vf_mul(e.v, vf_add(e.v, two)), vf_fma(e.v, two, one));
+    const vf above = vf_select(negative, vf_fma(e.v, e.v, vf_add(e.v, e.v)), vf_fma(e.v, two, one));
     const vf below = vf_add(above, vf_select(negative, two, vf_mul(vf_add(e.v, e.v), e.v)));
     const scaled_t product = {vf_mul(vf_at_least(x, vf_neg(limit)), vf_div(above, below)), vf_select(negative, e.rest, zero)};
     return value_of(product);
@@ -156,7 +155,8 @@ INLINE vf laplace(vf x, const activation_t *a)
     const vf v_lo = vf_fma(shifted_lo, per_sigma, vf_fma(shifted, per_sigma_lo, vf_fms(shifted, per_sigma, v)));
     const vf minus_half = vf_mul(v, vf_set1(-0.5f)), exponent = vf_mul(v, minus_half);
     const vf exponent_lo = vf_fnma(v, v_lo, vf_fms(v, minus_half, exponent));
-    const vf tail = normal_tail(vf_abs(v), exponent, exponent_lo, vf_set1(1.0f));
+    const vf away = vf_xor(v_lo, vf_and(v, vf_set1(-0.0f))); /* v_lo beside |v| */
+    const vf tail = normal_tail(vf_abs(v), away, exponent, exponent_lo, vf_set1(1.0f));
     return vf_select(vf_less(v, vf_set1(0.0f)), tail, vf_sub(vf_set1(1.0f), tail));
 }
 

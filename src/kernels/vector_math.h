@@ -105,12 +105,12 @@ INLINE vf value_of(scaled_t x)
     return vf_mul(x.v, power_of_two(x.rest));
 }
 
-/* e^(hi + lo) for -250 < hi <= 0, within 1.7 u. */
+/* e^(hi + lo) for -250 < hi <= 0, within 1.6 u. */
 INLINE scaled_t exp_of(vf hi, vf lo)
 {
     const exp_parts_t e = exp_parts(hi, lo, 0.0f);
-    const vf normal = vf_at_least(e.k, vf_set1(-100.0f));
-    return (scaled_t){vf_mul(vf_add(e.p, vf_set1(1.0f)), power_of_two(normal)), vf_sub(e.k, normal)};
+    const vf normal = vf_at_least(e.k, vf_set1(-100.0f)), power = power_of_two(normal);
+    return (scaled_t){vf_fma(e.p, power, power), vf_sub(e.k, normal)};
 }
 
 /* e^x - 1 for x <= 0, within 3 u: 2^k p + (2^k - 1), where the second term is exact (k >= -24) or its rounding invisible. The result is -1 from
@@ -121,38 +121,42 @@ INLINE vf exp_minus_one(vf x)
     return vf_fma(e.power, e.p, vf_sub(e.power, vf_set1(1.0f)));
 }
 
-/* sigmoid(-(hi + lo)) = e / (1 + e), e = e^-(hi + lo), for 0 <= hi < 250, within 4 u. */
-INLINE scaled_t logistic_tail(vf hi, vf lo)
+/* factor * sigmoid(-(hi + lo)) = factor e / (1 + e), e = e^-(hi + lo), for 0 <= hi < 250, within 4 u. factor * e is rounded once. */
+INLINE scaled_t logistic_tail(vf hi, vf lo, vf factor)
 {
-    const scaled_t e = exp_of(vf_neg(hi), vf_neg(lo));
-    return (scaled_t){vf_div(e.v, vf_add(vf_set1(1.0f), e.v)), e.rest};
+    const exp_parts_t e = exp_parts(vf_neg(hi), vf_neg(lo), 0.0f);
+    const vf normal = vf_at_least(e.k, vf_set1(-100.0f)), power = power_of_two(normal), product = vf_mul(factor, power);
+    const vf quotient = vf_div(vf_fma(e.p, product, product), vf_add(vf_set1(1.0f), vf_fma(e.p, power, power)));
+    return (scaled_t){quotient, vf_sub(e.k, normal)};
 }
 
-/* log(1 + e) for e <= 1: 2 atanh(s), s = e / (2 + e) <= 1/3, is s times a polynomial of degree 5 in s^2, fitted to 2^-33. Within 5 u. */
+/* log(1 + e) for e <= 1: 2 atanh(s) = 2s (1 + s^2/3 + s^4/5 + ...), s = e / (2 + e) <= 1/3, the series as a polynomial fitted to 2^-33.
+ * Within 5 u. */
 INLINE scaled_t log_one_plus(scaled_t e)
 {
-    static const float c[] = {2.0f, 0x1.555558p-1f, 0x1.9996d8p-2f, 0x1.25050ep-2f, 0x1.b72c12p-3f, 0x1.f08914p-3f};
-    const vf s = vf_div(e.v, vf_add(vf_set1(2.0f), e.v));
-    return (scaled_t){vf_mul(s, polynomial(vf_mul(s, s), c, 6)), e.rest};
+    static const float c[] = {0x1.555558p-2f, 0x1.9996d8p-3f, 0x1.25050ep-3f, 0x1.b72c12p-4f, 0x1.f08914p-4f};
+    const vf s = vf_div(e.v, vf_add(vf_set1(2.0f), e.v)), square = vf_mul(s, s), twice = vf_add(s, s);
+    return (scaled_t){vf_fma(twice, vf_mul(square, polynomial(square, c, 5)), twice), e.rest};
 }
 
-/* Phi(-a) * factor, 0 <= a <= 15, given -a^2/2 as hi + lo: e^(hi + lo) g(a), g(a) = e^(a^2/2) Phi(-a), which falls from 1/2 to 1/38. Within 7 u.
- * Everything is multiplied by 2^64, in which nothing is denormal, until the end. |factor| <= 15.
+/* factor * Phi(-(a + a_lo)), 0 <= a <= 15, |factor| <= 15, given -(a + a_lo)^2/2 as hi + lo: factor e^(hi + lo) g, where g(a) = e^(a^2/2) Phi(-a)
+ * falls from 1/2 to 1/38. Within 6 u. Everything is multiplied by 2^64, in which nothing is denormal, until the end.
  *
  * With r = 1 / (a + 4), g = r Q(r - r0): Q of degree 10, fitted to 2^-29, and the subtraction is exact for most r. What r has been rounded by
  * would be amplified, so it is measured: r is exactly 1 / (a - d + 4) for the small d below, and as g' = a g - 1/sqrt(2 pi),
- * g(a) = g(a - d) (1 + a d) - d / sqrt(2 pi). */
-INLINE vf normal_tail(vf a, vf hi, vf lo, vf factor)
+ * g(a) = g(a - d) (1 + a d) - d / sqrt(2 pi). a_lo joins d, and 1 + a d the 1 + p of the exponential, where its rounding is small. */
+INLINE vf normal_tail(vf a, vf a_lo, vf hi, vf lo, vf factor)
 {
     static const float q[] = {0x1.7cb164p-1f, 0x1.2f98e8p+2f, 0x1.815c9cp+4f,  0x1.7460d6p+6f, 0x1.e893f8p+7f,  0x1.041fbcp+8f,
                               -0x1.ac0d0ap+9f, -0x1.b27b0cp+11f, 0x1.12294cp+11f, 0x1.dc1db2p+14f, -0x1.716eep+15f};
     const vf one = vf_set1(1.0f), four = vf_set1(4.0f);
     const vf sum = vf_add(a, four), r = vf_div(one, sum);
-    const vf d = vf_fnma(vf_fnma(r, sum, one), sum, vf_sub(a, vf_sub(sum, four)));
+    const vf rounded_off = vf_add(vf_sub(a, vf_sub(sum, four)), a_lo);
+    const vf d = vf_fnma(vf_fnma(r, sum, one), sum, rounded_off);
     const vf g = vf_fms(r, polynomial(vf_sub(r, vf_set1(0x1.f5fc1ep-4f)), q, 11), vf_mul(d, vf_set1(0x1.988454p-2f)));
     const exp_parts_t e = exp_parts(hi, lo, 64.0f);
-    const vf lifted = vf_mul(vf_fma(e.p, e.power, e.power), factor);
-    return vf_mul(vf_mul(lifted, vf_fma(vf_mul(a, d), g, g)), vf_set1(0x1p-64f));
+    const vf p = vf_fma(vf_mul(a, d), vf_add(e.p, one), e.p), lifted = vf_mul(factor, e.power);
+    return vf_mul(vf_mul(vf_fma(p, lifted, lifted), g), vf_set1(0x1p-64f));
 }
 
 #endif
