@@ -20,7 +20,6 @@ declare -A may_include=(
   [base]="base public"
   [io]="io base public" # a library of its own, libffn-io
   [cli]="cli public"    # a program, which may print and exit, and set its BLAS's threads
-  [cli]="cli public"    # a program like any other
 )
 while IFS=: read -r file included; do
   from=${file#src/}
