@@ -29,16 +29,34 @@ static int too_deep(const char *text, int64_t length) {
     return 0;
 }
 
+/* The text on its way to jansson. jansson 2.14 goes on without the byte that it finds no memory for, and would hand out a name that the file
+ * does not have. It is therefore given single bytes, and errno is looked at between them: a failed allocation sets it (POSIX). */
+typedef struct feed {
+    const char *next, *end;
+    int no_memory;
+} feed_t;
+
+static size_t next_byte(void *buffer, size_t room, void *data) {
+    feed_t *feed = data;
+    if (errno == ENOMEM) feed->no_memory = 1;
+    if (feed->no_memory || feed->next == feed->end || !room) return 0;
+    *(char *)buffer = *feed->next++;
+    return 1;
+}
+
 ffn_status_t ffnio_json_parse(const char *path, const char *what, const char *text, int64_t length, json_t **root) {
     *root = NULL;
     if (too_deep(text, length)) return ffnio_fail_file(FFN_FORMAT, path, "%s nests deeper than %d levels", what, DEEPEST);
     json_error_t error;
+    feed_t feed = {text, text + length, 0};
     errno = 0;
-    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    if (*root) return FFN_OK;
-    /* Some failed allocations are reported as syntax errors: the C library's word tells them apart. */
-    if (errno == ENOMEM || json_error_code(&error) == json_error_out_of_memory)
+    *root = json_load_callback(next_byte, &feed, JSON_REJECT_DUPLICATES, &error);
+    if (feed.no_memory || errno == ENOMEM) {
+        json_decref(*root);
+        *root = NULL;
         return ffnio_fail_file(FFN_NO_MEMORY, path, "there is no memory for %s (%" PRId64 " bytes of JSON)", what, length);
+    }
+    if (*root) return FFN_OK;
     return ffnio_fail_file(FFN_FORMAT, path, "%s is not valid JSON: %s (byte %d)", what, error.text, error.position);
 }
 
