@@ -364,7 +364,7 @@ static void rwkv4_with_denormal_hidden_values_is_as_the_oracle_and_leaves_the_re
 
     ffn_layer_free(model.layer);
     model.options.residual = FFN_RESIDUAL_EXTERNAL;
-    assert_ok(ffn_layer_create(NULL, &model.options, &model.layer));
+    create(&model);
     ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = tokens, .x = xk.data, .y = got, .residual = x.data};
     assert_ok(ffn_layer_run(model.layer, NULL, &run));
     assert_same_bits(x.data, got, n, "rwkv4: the residual");

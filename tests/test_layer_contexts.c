@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "support/compare.h"
-#include "support/layer_check.h"
+#include "support/strided.h"
 #include "support/test.h"
 
 static layer_case_t case_of(bool gated)
@@ -88,20 +88,21 @@ static void check_contexts(bool gated, int64_t tokens)
     layer_data_t data = layer_data_make(&test, tokens, 2);
     layer_data_run(&test, NULL, &data);
     assert_as_oracle(&test, &data, data.y);
-    float *expected = data.y;
-    data.y = test_alloc((size_t)(tokens * is.d_out) * sizeof(float));
+    strided_t x = strided_make(1, tokens, is.d_model, (gaps_t){0, 0}, GUARD_AFTER);
+    strided_store(&x, data.x);
     for (int64_t c = 0; c < COUNT_OF(contexts); c++) {
         calls_t calls = {0, 0};
         ffn_context_t *context = context_of(&contexts[c], &calls);
         for (int again = 0; again < 2; again++) {
-            memset(data.y, 0xff, (size_t)(tokens * is.d_out) * sizeof(float));
-            layer_data_run(&test, context, &data);
-            assert_same_output(&test, tokens, expected, data.y, contexts[c].name);
+            strided_t y = strided_make(1, tokens, is.d_out, (gaps_t){0, 0}, again ? GUARD_AFTER : GUARD_BEFORE);
+            strided_run(&test, context, &x, NULL, &y);
+            assert_same_output(&test, tokens, data.y, y.memory.data, contexts[c].name);
+            strided_free(&y);
         }
         if (contexts[c].parallel_for && contexts[c].threads > 1 && tokens > 1000) assert_true(calls.loops > 0 && calls.tasks > calls.loops);
         ffn_context_free(context);
     }
-    free(expected);
+    strided_free(&x);
     layer_data_free(&data);
     test_layer_free(&test);
 }
