@@ -16,9 +16,13 @@ enum { GEMV_ROWS = 6, GEMV_BYTES = 8 << 20 };
 /* Products up to this size run on the calling thread in OpenBLAS (SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD). */
 enum { UNTHREADED_PRODUCT = 262144 };
 
+static int goes_by_row(int64_t rows, int64_t n, int64_t k) {
+    return rows == 1 || (rows <= GEMV_ROWS && n * k * 4 <= GEMV_BYTES);
+}
+
 void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
     blasint width = (blasint)n, depth = (blasint)k;
-    if (rows > 1 && (rows > GEMV_ROWS || n * k * 4 > GEMV_BYTES)) {
+    if (!goes_by_row(rows, n, k)) {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, width, depth, 1.0f, a, (blasint)a_stride, b, width, 0.0f, c,
                     width);
         return;
@@ -42,18 +46,35 @@ const char *ffni_gemm_library(void) {
     return config;
 }
 
-/* OpenBLAS's level-3 driver has on its stack a table of MAX_THREADS x MAX_THREADS entries of two cache lines each (level3_thread.c), up to
- * 160 threads, beyond which it is on the heap. The maximum stands in the configuration string. */
-static uint64_t driver_stack(void) {
-    enum { DEFAULT_MAX_THREADS = 160, ENTRY_SIZE = 128, OTHER_FRAMES = 128 * 1024 };
+/* The most threads that this OpenBLAS was built for stands in its configuration string. */
+static int64_t most_threads(void) {
+    enum { USUAL_MOST = 160 };
     const char *text = strstr(ffni_gemm_library(), "MAX_THREADS=");
-    long threads = text ? strtol(text + strlen("MAX_THREADS="), NULL, 10) : DEFAULT_MAX_THREADS;
-    if (threads < 1 || threads > DEFAULT_MAX_THREADS) threads = DEFAULT_MAX_THREADS;
-    return (uint64_t)(threads * threads) * ENTRY_SIZE + OTHER_FRAMES;
+    long threads = text ? strtol(text + strlen("MAX_THREADS="), NULL, 10) : USUAL_MOST;
+    return threads < 1 || threads > 65536 ? USUAL_MOST : threads;
+}
+
+/* OpenBLAS's threaded drivers have tables on the stack of the caller, for as many threads as the library was built for. sgemv: a queue of entries
+ * of 168 bytes and two lists of numbers, in frames of 4 kB (measured). sgemm (level3_thread.c): that, and MAX_THREADS x MAX_THREADS entries of
+ * two cache lines, unless MAX_THREADS is above a threshold of 160 or, as in Debian's, of less; its kernels for old CPUs have frames of 33 kB. */
+static uint64_t gemv_stack(int64_t threads) {
+    return (uint64_t)threads * 256 + 16 * 1024;
+}
+
+static uint64_t gemm_stack(int64_t threads) {
+    enum { HEAP_THRESHOLD = 160, ENTRY_SIZE = 128, OTHER_FRAMES = 64 * 1024 };
+    return gemv_stack(threads) + (threads > HEAP_THRESHOLD ? 0 : (uint64_t)(threads * threads) * ENTRY_SIZE) + OTHER_FRAMES;
+}
+
+/* With OpenMP the number of threads is asked for anew in each call, so that one thread now says nothing. */
+static int is_threaded(void) {
+    enum { SERIAL = 0, OPENMP = 2 };
+    int parallel = openblas_get_parallel();
+    return parallel == OPENMP || (parallel != SERIAL && openblas_get_num_threads() > 1);
 }
 
 uint64_t ffni_gemm_stack(int64_t rows, int64_t n, int64_t k) {
-    if (rows < 2 || (double)rows * (double)n * (double)k <= UNTHREADED_PRODUCT) return 0;
-    if (openblas_get_parallel() == 0 || openblas_get_num_threads() == 1) return 0;
-    return driver_stack();
+    if (!is_threaded()) return 0;
+    if (goes_by_row(rows, n, k)) return gemv_stack(most_threads());
+    return (double)rows * (double)n * (double)k <= UNTHREADED_PRODUCT ? 0 : gemm_stack(most_threads());
 }
