@@ -76,7 +76,8 @@ typedef struct choosing {
     found_layer_t *found;  /* the choice */
     int fits;
     char fitting[512];     /* names of the rows that fit */
-    trouble_t *trouble;    /* of the first row that does not */
+    trouble_t *trouble;    /* of the row, among those that do not, that bound most tensors: the likeliest meant */
+    uint64_t trouble_bound;
 } choosing_t;
 
 static void gather(choosing_t *choosing) {
@@ -130,7 +131,10 @@ static ffn_status_t attempt(choosing_t *choosing, int candidate) {
     if (row->refuse) ffnio_trouble(&trouble, FFN_UNSUPPORTED, "layers of family %s cannot be made: %s", row->name, row->refuse);
     else status = ffnio_bind(search->checkpoint, search->config, row, &found, &trouble);
     int better = !status && !trouble.status && (!choosing->fits || found.layer.binding_count > choosing->found->layer.binding_count);
-    if (!status && trouble.status && !choosing->trouble->status) *choosing->trouble = trouble;
+    if (!status && trouble.status && (!choosing->trouble->status || found.layer.binding_count > choosing->trouble_bound)) {
+        *choosing->trouble = trouble;
+        choosing->trouble_bound = found.layer.binding_count;
+    }
     if (!status && !trouble.status) {
         size_t used = strlen(choosing->fitting);
         snprintf(choosing->fitting + used, sizeof choosing->fitting - used, "%s%s", choosing->fits ? ", " : "", row->name);
