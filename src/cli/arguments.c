@@ -30,16 +30,22 @@ static const option_row_t *row_of(const command_t *command, int id) {
     return row;
 }
 
+static int next_word(arguments_t *arguments) {
+    if (arguments->next_word >= arguments->count) return ARGUMENT_END;
+    arguments->value = arguments->words[arguments->next_word++];
+    return ARGUMENT_WORD;
+}
+
 int arguments_next(arguments_t *arguments) {
     int at = optind;
+    arguments->option = NULL;
+    if (arguments->next_word) return next_word(arguments);
     /* '-': words between the options come in their order, whatever POSIXLY_CORRECT says; ':': a missing value is told apart */
     int found = getopt_long(arguments->count, arguments->words, "-:h", arguments->parser, NULL);
-    arguments->option = NULL;
     arguments->value = optarg;
     if (found == -1) { /* what follows "--" are words */
-        if (optind >= arguments->count) return ARGUMENT_END;
-        arguments->value = arguments->words[optind++];
-        return ARGUMENT_WORD;
+        arguments->next_word = optind;
+        return next_word(arguments);
     }
     if (found == 1) return ARGUMENT_WORD;
     if (found == HELP) {

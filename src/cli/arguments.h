@@ -28,6 +28,11 @@ typedef struct command {
 #define OPTION_CONFIG(id)  {"config", "FILE", id, "a config.json that stands elsewhere than beside the model"}
 #define OPTION_FAMILY(id)  {"family", "NAME", id, "take the model for one of this family; see docs/families.md"}
 
+/* A paragraph for commands with --activation, on one line for completion, which reads it. */
+#define ACTIVATION_HELP                                                                                                                        \
+    "Activations: identity, relu, leaky_relu, relu6, relu2, gelu, gelu_tanh, quick_gelu, gelu_10, silu, swish, sigmoid, tanh, mish, elu, "    \
+    "hardswish, softplus, laplace, xielu.\n"
+
 void print_help(const command_t *command);
 
 typedef struct arguments {
@@ -37,6 +42,7 @@ typedef struct arguments {
     const option_row_t *option; /* what arguments_next found last; NULL: a word that is no option */
     const char *value;          /* the option's value, or the word */
     void *parser;
+    int next_word; /* index of the next one once the options have ended; 0 before */
 } arguments_t;
 
 enum { ARGUMENT_END = -1, ARGUMENT_WORD = 0 };

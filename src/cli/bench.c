@@ -234,6 +234,7 @@ const command_t bench_command = {
     .summary = "Times a feed-forward layer of given sizes on this machine.",
     .text = "The layer has random weights, biases, a norm before it (LayerNorm, or RMSNorm with --gated) and a residual. GFLOP/s count the matrix\n"
             "products alone. The cases take turns, and the median over the rounds is told, beside the 10th and 90th percentile.\n",
+    .after = ACTIVATION_HELP,
     .examples = "  ffn bench --d-model 512 --d-ff 2048 --tokens 1,8,64 --threads 1,2 --rounds 5\n"
                 "  ffn bench --d-model 256 --d-ff 704 --gated --activation silu --tokens 8 --rounds 3 --json\n",
     .options = option_rows,

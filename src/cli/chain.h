@@ -14,8 +14,9 @@ typedef struct selection {
 } selection_t;
 
 void selection_take(selection_t *selection, const arguments_t *arguments);
-/* Fills in what depends on the model: "all", or the only layer where none was asked for. Complains; returns an exit status. */
-int selection_resolve(selection_t *selection, const ffn_model_t *model, int by_hand);
+/* Fills in what depends on the model: "all", or the only layer where none was asked for; checks that the layers are
+ * there, unless they are described by hand. Complains; returns an exit status. */
+int selection_resolve(selection_t *selection, const ffn_model_t *model, const char *path, const overrides_t *overrides);
 void selection_free(selection_t *selection);
 
 /* One layer in the chain. */

@@ -204,7 +204,7 @@ static int print_json(const ffn_model_t *model, const ffn_model_info_t *info, co
     const ffn_model_layer_t *layer;
     json_t *layers = json_array();
     int64_t sum = parameters_of_layers(model, info), from = settings->layer < 0 ? 0 : settings->layer;
-    int64_t to = settings->layer < 0 ? info->layer_count - 1 : settings->layer;
+    int64_t to = settings->layer < 0 || !info->layer_count ? info->layer_count - 1 : settings->layer;
     for (int64_t i = from; i <= to; i++) {
         if (ffn_model_layer(model, i, &layer)) {
             json_decref(layers);
@@ -225,8 +225,8 @@ static int print_json(const ffn_model_t *model, const ffn_model_info_t *info, co
 
 static int show(const ffn_model_t *model, const settings_t *settings) {
     ffn_model_info_t info = {.struct_size = sizeof info};
-    const ffn_model_layer_t *unused;
     if (ffn_model_info(model, &info)) return complain("%s", ffn_io_last_error());
+    if (info.layer_count && settings->layer >= 0 && model_check_layer(settings->path, &info, settings->layer)) return EXIT_FAILED;
     if (settings->json) {
         if (print_json(model, &info, settings)) return EXIT_FAILED;
     } else if (settings->tensors) {
@@ -235,9 +235,7 @@ static int show(const ffn_model_t *model, const settings_t *settings) {
         if (settings->layer < 0) print_summary(model, &info, settings->path);
         return print_layers(model, &info, settings);
     }
-    if (info.layer_count || settings->tensors) return EXIT_FINE;
-    ffn_model_layer(model, 0, &unused); /* for its sentence, which lists what there is */
-    return complain("%s", ffn_io_last_error());
+    return info.layer_count || settings->tensors ? EXIT_FINE : model_complain_unrecognised(model);
 }
 
 static int run(int count, char **words) {

@@ -16,7 +16,8 @@ int overrides_name_tensors(const overrides_t *overrides) {
     return 0;
 }
 
-/* Takes the last ":word" of the name off if it is one that says how the tensor is used. */
+/* Takes the last ":word" of the name off if it says how the tensor is used, which each kind of word does once: "a:even:even" are the even rows of
+ * "a:even". */
 static int take_suffix(tensor_override_t *tensor) {
     size_t colon = tensor->name_length;
     while (colon > 0 && tensor->name[colon - 1] != ':') colon--;
@@ -24,9 +25,9 @@ static int take_suffix(tensor_override_t *tensor) {
     const char *word = tensor->name + colon;
     size_t length = tensor->name_length - colon;
     int part = part_from(word, length);
-    if (part > 0) tensor->part = (uint32_t)part;
-    else if (length == 6 && !memcmp(word, "in_out", length)) tensor->layout = FFN_LAYOUT_IN_OUT;
-    else if (length == 4 && !memcmp(word, "tanh", length)) tensor->tanh = 1;
+    if (part > 0 && !tensor->part) tensor->part = (uint32_t)part;
+    else if (length == 6 && !tensor->layout && !memcmp(word, "in_out", length)) tensor->layout = FFN_LAYOUT_IN_OUT;
+    else if (length == 4 && !tensor->tanh && !memcmp(word, "tanh", length)) tensor->tanh = 1;
     else return 0; /* belongs to the name */
     tensor->name_length = colon - 1;
     return 1;

@@ -44,7 +44,7 @@ enum {
 };
 #define OVERRIDE_OPTIONS                                                                                                                       \
     {"branch", NULL, OVERRIDE_BRANCH, "the feed-forward network alone: no residual, no scales, no norms around it"},                           \
-    {"activation", "NAME", OVERRIDE_ACTIVATION, "gelu, gelu_tanh, silu, relu, ... (a wrong name lists them)"},                                 \
+    {"activation", "NAME", OVERRIDE_ACTIVATION, "gelu, silu, relu, ...; see below"},                                 \
     {"alpha", "NUMBER", OVERRIDE_ALPHA, "parameter of leaky_relu, elu and xielu"},                                                             \
     {"beta", "NUMBER", OVERRIDE_BETA, "parameter of swish and xielu"},                                                                         \
     {"norm-in", "KIND", OVERRIDE_NORM_IN, "none, layer, rms or affine, before the matrices"},                                                  \
@@ -62,13 +62,15 @@ enum {
     {"tensor", "ROLE=NAME", OVERRIDE_TENSOR, "which tensor of the file is what; see below. Repeat it for more"},                               \
     {"by-hand", NULL, OVERRIDE_BY_HAND, "take nothing from a recognised layer"}
 
-/* The paragraphs on --tensor for the help text. */
+/* The paragraphs on --tensor for the help text. The lists are on one line for completion, which reads them. */
 #define OVERRIDE_HELP                                                                                                                          \
     "--tensor ROLE=NAME gives a role of the layer another tensor; --tensor ROLE= takes it away. In a file without recognised layers, the\n"    \
-    "layer is what these options say. Roles: up, gate, down, up-bias, gate-bias, down-bias, norm-in, norm-in-bias (norm-mid, norm-branch,\n"    \
-    "norm-out likewise), branch-scale, residual-scale, xielu-alpha-p, xielu-alpha-n. {i} in NAME is the layer's number. NAME may end in\n"      \
-    ":in_out (the file has the matrix as [in, out]), :first, :second, :even or :odd (that part of it, along the output dimension) and\n"        \
-    ":tanh (scales only).\n"
+    "layer is what these options say. {i} in NAME is the layer's number. NAME may end in :in_out (the file has the matrix as [in, out]),\n"   \
+    ":first, :second, :even or :odd (that part of it, along the output dimension) and :tanh (scales only).\n"                                 \
+    "\n"                                                                                                                                      \
+    "Roles: up, up-bias, gate, gate-bias, down, down-bias, norm-in, norm-in-bias, norm-mid, norm-mid-bias, norm-branch, "                     \
+    "norm-branch-bias, norm-out, norm-out-bias, branch-scale, residual-scale, xielu-alpha-p, xielu-alpha-n.\n"                               \
+    "\n" ACTIVATION_HELP
 
 /* Takes the option that arguments_next found; refuses what is wrong with it. */
 void overrides_take(overrides_t *overrides, const arguments_t *arguments, int id);

@@ -56,7 +56,7 @@ static int prepare(job_t *job, settings_t *settings) {
     job->progress = progress_begin();
     job->model = model_open(settings->model, settings->config, settings->family);
     if (!job->model) return EXIT_FAILED;
-    if (selection_resolve(&settings->selection, job->model, overrides->by_hand || overrides_name_tensors(overrides))) return EXIT_FAILED;
+    if (selection_resolve(&settings->selection, job->model, settings->model, overrides)) return EXIT_FAILED;
     if (open_input(job, settings->input)) return EXIT_FAILED;
     job->context = threads_make(settings->threads, &job->threads);
     if (!job->context) return EXIT_FAILED;
@@ -171,8 +171,8 @@ const command_t run_command = {
                 "  ffn run model.safetensors --layer all --threads 2 --input x.npy --output y.npy --json\n"
                 "  ffn run model.safetensors --layer 0-2,0 --branch --input x.npy --output y.npy\n"
                 "  ffn run model.safetensors --layer 1 --activation gelu --eps in=1e-6 --input x.npy --output y.npy\n"
-                "  ffn run other.safetensors --activation relu --tensor up=fc.W:in_out --tensor down=proj.W:in_out --tensor up-bias=fc.b \\\n"
-                "      --tensor down-bias=proj.b --norm-in layer --tensor norm-in=ln.w --tensor norm-in-bias=ln.b --residual input \\\n"
+                "  ffn run other.safetensors --activation silu --tensor gate=gate_up:first --tensor up=gate_up:second \\\n"
+                "      --tensor down=block.0.down_t:in_out --norm-in rms --eps 1e-5 --tensor norm-in=norm --residual input \\\n"
                 "      --input x.npy --output y.npy\n",
     .options = option_rows,
     .run = run,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Which layers: "all", "0", "0,3-5". */
 #include "cli/chain.h"
+#include "cli/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,20 +39,18 @@ void selection_take(selection_t *selection, const arguments_t *arguments) {
     }
 }
 
-int selection_resolve(selection_t *selection, const ffn_model_t *model, int by_hand) {
+int selection_resolve(selection_t *selection, const ffn_model_t *model, const char *path, const overrides_t *overrides) {
     ffn_model_info_t info = {.struct_size = sizeof info};
-    const ffn_model_layer_t *unused;
     if (ffn_model_info(model, &info)) return complain("%s", ffn_io_last_error());
-    if (!by_hand && !info.layer_count) { /* the sentence lists what there is */
-        ffn_model_layer(model, 0, &unused);
-        return complain("%s", ffn_io_last_error());
-    }
-    int64_t last = selection->all ? info.layer_count - 1 : 0;
+    int by_hand = overrides->by_hand || (!info.layer_count && overrides_name_tensors(overrides));
+    if (!by_hand && !info.layer_count) return model_complain_unrecognised(model);
+    for (int64_t i = 0; i < selection->count && !by_hand; i++)
+        if (model_check_layer(path, &info, selection->number[i])) return EXIT_FAILED;
     if (selection->count) return EXIT_FINE;
-    if (selection->all && !info.layer_count) return complain("no layer is recognised: --layer all has nothing to go by, give numbers");
+    if (selection->all && by_hand) return complain("layers described by hand have no end: give --layer numbers in place of all");
     if (!selection->all && !by_hand && info.layer_count > 1)
-        return complain("the model has %" PRId64 " layers: say which with --layer N, or --layer all", info.layer_count);
-    return append(selection, 0, last);
+        return complain("%s: has %" PRId64 " layers: say which with --layer N, or --layer all", path, info.layer_count);
+    return append(selection, 0, selection->all ? info.layer_count - 1 : 0);
 }
 
 void selection_free(selection_t *selection) {
