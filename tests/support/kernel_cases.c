@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/kernel_cases.h"
 
-#include <float.h>
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "ffn/ffn.h"
 
@@ -174,15 +175,24 @@ double kernel_case_bound(const kernel_case_t *is, const kernel_table_t *table)
     return table->isa == FFN_ISA_SCALAR ? is->scalar_bound : is->vector_bound;
 }
 
+double kernel_ulp(exact_t exact)
+{
+    uint64_t bits;
+    memcpy(&bits, &exact.unit, sizeof bits);
+    int64_t exponent = (int64_t)(bits >> 52 & 0x7ff) - 1023; /* of the float64's leading bit; denormal ones stand below every float */
+    if (exponent < -126) exponent = -126;
+    if (exponent > 127) exponent = 127;
+    bits = (uint64_t)(exponent - 23 + 1023) << 52;
+    double ulp;
+    memcpy(&ulp, &bits, sizeof ulp);
+    return ulp;
+}
+
 double kernel_error_ulps(exact_t exact, float got)
 {
     if (isnan(exact.value) || isnan(got)) return isnan(exact.value) && isnan(got) ? 0.0 : INFINITY;
     if (isinf(exact.value)) return (double)got == exact.value ? 0.0 : INFINITY;
-    const double value = isinf(got) ? copysign(0x1p128, (double)got) : (double)got;
-    int exponent;
-    frexp(exact.unit, &exponent); /* unit = m * 2^exponent, 1/2 <= m < 1 */
-    if (exponent < -125 || exact.unit == 0.0) exponent = -125;
-    if (exponent > 128) exponent = 128;
     if (isinf(got) && fabs(exact.value) > 0x1p128) return (got > 0) == (exact.value > 0) ? 0.0 : INFINITY;
-    return fabs(value - exact.value) * ldexp(1.0, 24 - exponent);
+    const double value = isinf(got) ? copysign(0x1p128, (double)got) : (double)got;
+    return fabs(value - exact.value) / kernel_ulp(exact);
 }

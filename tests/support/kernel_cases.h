@@ -35,6 +35,9 @@ exact_t kernel_exact(const kernel_case_t *is, float x);
 /* The bound of the level that the table is of. */
 double kernel_case_bound(const kernel_case_t *is, const kernel_table_t *table);
 
+/* The ulp of exact.unit as a float32: at least 2^-149, at most that of the largest floats. */
+double kernel_ulp(exact_t exact);
+
 /* |got - exact.value| in ulp of exact.unit: units of 2^-149 for a denormal, 2^128 for an infinite float whose exact value is finite.
  * Infinity where a NaN or an infinity stands alone. */
 double kernel_error_ulps(exact_t exact, float got);
