@@ -5,6 +5,7 @@ set -uo pipefail
 : "${FFN:?the program}" "${HELPER:?cli_helper}"
 read -ra launcher <<<"${LAUNCHER-}"
 source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck disable=SC2034 # used by the tests
 data=$source_folder/../shared/data
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Completion offers what the help texts list.
-# shellcheck source=common.sh
+# shellcheck source=common.sh disable=SC1091,SC2154
 . "$(dirname "$0")/common.sh"
 scripts=$source_folder/src/cli/completion
 bash -n "$scripts/ffn.bash" || fail "bash cannot read ffn.bash"
 ! command -v zsh >/dev/null || zsh -n "$scripts/_ffn" || fail "zsh cannot read _ffn"
 ! command -v fish >/dev/null || fish --no-execute "$scripts/ffn.fish" || fail "fish cannot read ffn.fish"
 
-# shellcheck source=../../src/cli/completion/ffn.bash
+# shellcheck disable=SC1091
 . "$scripts/ffn.bash"
 complete -p ffn | grep -q -- '-F _ffn' || fail "nothing completes ffn"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Arrays in and out: any leading dimensions, blocks of rows, the output that is there whole or not at all.
-# shellcheck source=common.sh
+# shellcheck source=common.sh disable=SC1091,SC2154
 . "$(dirname "$0")/common.sh"
 helper model model.safetensors
 run=(ffn run model.safetensors --layer 0 --quiet)

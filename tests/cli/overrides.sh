@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Layers described by options: each way to say a thing against another way to say the same.
-# shellcheck source=common.sh
+# shellcheck source=common.sh disable=SC1091,SC2154
 . "$(dirname "$0")/common.sh"
 helper model model.safetensors
 helper parts other.safetensors model.safetensors

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The command line: what is wrong with it, exit statuses, one line per error, help and its examples, JSON.
-# shellcheck source=common.sh
+# shellcheck source=common.sh disable=SC1091,SC2154
 . "$(dirname "$0")/common.sh"
 helper model model.safetensors
 helper parts other.safetensors model.safetensors
@@ -87,8 +87,10 @@ same first.npy y.npy "a closed standard error"
 ffn info missing.safetensors 2>&- && fail "missing, and no standard error"
 
 # ---------------------------------------------------------------- help
-expect 0 ffn --help && grep -q '^usage: ffn COMMAND' out.txt || fail "ffn --help"
-expect 0 ffn --version && grep -q '^libffn [0-9]' out.txt || fail "ffn --version"
+expect 0 ffn --help
+grep -q '^usage: ffn COMMAND' out.txt || fail "ffn --help"
+expect 0 ffn --version
+grep -q '^libffn [0-9]' out.txt || fail "ffn --version"
 mkdir folder && cp model.safetensors folder/
 for command in info run params bench; do
   expect 0 ffn $command --help

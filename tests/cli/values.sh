@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The trained and the published layers of ../shared/data give their expected values through `ffn run`, on one thread and on two. CMake runs this
 # at every ISA level (FFN_MAX_ISA).
-# shellcheck source=common.sh
+# shellcheck source=common.sh disable=SC1091,SC2154
 . "$(dirname "$0")/common.sh"
 [ -d "$data" ] || exit 77
 
@@ -9,7 +9,8 @@
 check() {
   local model=$1 expected=$data/$2-expected.safetensors input=$3 output=$4 threads
   shift 4
-  helper extract "$expected" "$input" x.npy && helper extract "$expected" "$output" expected.npy || fail "$expected: $input, $output"
+  expect 0 helper extract "$expected" "$input" x.npy
+  expect 0 helper extract "$expected" "$output" expected.npy
   for threads in 1 2; do
     rm -f y.npy
     expect 0 ffn run "$data/$model" --input x.npy --output y.npy --threads "$threads" --quiet "$@"
