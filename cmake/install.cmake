@@ -1,4 +1,4 @@
-# The installed tree: header, both libraries, ffn.pc and the CMake package. Nothing in it names the directory it was installed to, unless one of
+# The installed tree: headers, libraries, .pc files and the CMake package. Nothing in it names the directory it was installed to, unless one of
 # the CMAKE_INSTALL_*DIR was given as an absolute path.
 set(ffn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ffn)
 
@@ -8,6 +8,13 @@ install(TARGETS ffn_shared EXPORT ffn-shared LIBRARY DESTINATION ${CMAKE_INSTALL
 install(TARGETS ffn_static EXPORT ffn-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT ffn-shared NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
 install(EXPORT ffn-static NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
+if(FFN_BUILD_IO)
+  install(FILES include/ffn/ffn_io.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
+  install(TARGETS ffn_io_shared EXPORT ffn-io-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS ffn_io_static EXPORT ffn-io-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ffn-io-shared NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
+  install(EXPORT ffn-io-static NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
+endif()
 
 configure_package_config_file(cmake/ffn-config.cmake.in ${PROJECT_BINARY_DIR}/ffn-config.cmake INSTALL_DESTINATION ${ffn_package_dir}
   NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
@@ -15,7 +22,7 @@ configure_package_config_file(cmake/ffn-config.cmake.in ${PROJECT_BINARY_DIR}/ff
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ffn-config-version.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ffn-config.cmake ${PROJECT_BINARY_DIR}/ffn-config-version.cmake DESTINATION ${ffn_package_dir})
 
-# ffn.pc: paths below the prefix are written relative to it, and the prefix relative to the file.
+# The .pc files: paths below the prefix are written relative to it, and the prefix relative to the file.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   set(ffn_pc_prefix "${CMAKE_INSTALL_PREFIX}")
   set(ffn_pc_libdir "${CMAKE_INSTALL_LIBDIR}")
@@ -33,3 +40,8 @@ endif()
 list(JOIN OPENBLAS_LDFLAGS " " ffn_pc_openblas)
 configure_file(ffn.pc.in ffn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ffn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(FFN_BUILD_IO)
+  list(JOIN JANSSON_LDFLAGS " " ffn_pc_jansson)
+  configure_file(ffn-io.pc.in ffn-io.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/ffn-io.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

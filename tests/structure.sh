@@ -86,12 +86,17 @@ while IFS= read -r -d '' file; do
   esac
 done < <(find src -name '*.[ch]' -not -path 'src/cli/*' -print0)
 
-# the exported functions: the header's and the version script's
-declared=$(sed -nE 's/^FFN_API [a-z0-9_ *]*[ *](ffn_[a-z0-9_]+)\(.*/\1/p' include/ffn/ffn.h | sort)
-exported=$(sed -nE 's/^ +(ffn_[a-z0-9_]+);/\1/p' src/ffn.map | sort)
-[ -n "$declared" ] || violation "found no function in include/ffn/ffn.h"
-while read -r name; do violation "$name is in include/ffn/ffn.h but not in src/ffn.map"; done < <(comm -23 <(echo "$declared") <(echo "$exported"))
-while read -r name; do violation "$name is in src/ffn.map but not in include/ffn/ffn.h"; done < <(comm -13 <(echo "$declared") <(echo "$exported"))
-[ "$(grep -c '^FFN_API ' include/ffn/ffn.h)" = "$(grep -c . <<<"$declared")" ] || violation "a declaration of include/ffn/ffn.h has an unexpected form"
+# the exported functions: each header's and its version script's
+same_functions() { # same_functions HEADER VERSION-SCRIPT
+  local declared exported name
+  declared=$(sed -nE 's/^FFN_API [a-z0-9_ *]*[ *](ffn_[a-z0-9_]+)\(.*/\1/p' "$1" | sort)
+  exported=$(sed -nE 's/^ +(ffn_[a-z0-9_]+);/\1/p' "$2" | sort)
+  [ -n "$declared" ] || violation "found no function in $1"
+  while read -r name; do violation "$name is in $1 but not in $2"; done < <(comm -23 <(echo "$declared") <(echo "$exported"))
+  while read -r name; do violation "$name is in $2 but not in $1"; done < <(comm -13 <(echo "$declared") <(echo "$exported"))
+  [ "$(grep -c '^FFN_API ' "$1")" = "$(grep -c . <<<"$declared")" ] || violation "a declaration of $1 has an unexpected form"
+}
+same_functions include/ffn/ffn.h src/ffn.map
+same_functions include/ffn/ffn_io.h src/io/ffn_io.map
 
 exit $found

@@ -11,6 +11,8 @@ plant() { # plant SENTENCE FILE TEXT: the text in that file must make structure.
   mkdir -p "$work"/tree/{src/{api,core,dispatch,kernels,base,io,cli},include/ffn,tests}
   printf 'FFN_API int ffn_one(void);\n' >"$work/tree/include/ffn/ffn.h"
   printf 'FFN_0.1 {\n    ffn_one;\n};\n' >"$work/tree/src/ffn.map"
+  cp "$work/tree/include/ffn/ffn.h" "$work/tree/include/ffn/ffn_io.h"
+  cp "$work/tree/src/ffn.map" "$work/tree/src/io/ffn_io.map"
   printf '%b' "$3" >>"$work/tree/$2"
   local status=0 printed
   printed=$("$here/structure.sh" "$work/tree" 2>&1) || status=$?
@@ -54,4 +56,5 @@ plant 'memory comes from src/base alone' src/core/a.c 'p = malloc(1);\n'
 plant 'memory comes from src/base alone' src/kernels/a.c 'x /* a */; free(p);\n'
 plant 'but not in src/ffn.map' include/ffn/ffn.h 'FFN_API const char *ffn_two(int x,\n  int y);\n'
 plant 'but not in include/ffn/ffn.h' src/ffn.map '    ffn_two;\n'
+plant 'but not in src/io/ffn_io.map' include/ffn/ffn_io.h 'FFN_API void ffn_two(void);\n'
 exit $failed

@@ -1,5 +1,5 @@
-# Reads the preprocessed public header (gcc -E -P, after it the output of gcc -E -dM) and writes a C program that prints the interface as
-# text: each constant with its value, each struct's fields with offset, size and type, each function with its types. Nothing is listed by hand,
+# Reads a preprocessed public header (gcc -E -P, after it the output of gcc -E -dM; the variable "header" has its name) and writes a C program
+# that prints the interface as text: each constant with its value, each struct's fields with offset, size and type, each function with its types. Nothing is listed by hand,
 # so no field or constant can be forgotten. The header's own style is relied on: one field per line, constants with a value.
 
 function trim(text) { gsub(/[ \t]+/, " ", text); sub(/^ /, "", text); sub(/ $/, "", text); return text }
@@ -74,7 +74,7 @@ function statement(text,    inner, name, count, parts, i) {
 }
 
 END {
-    print "#include <ffn/ffn.h>"
+    print "#include <" header ">"
     print "#include <stdio.h>"
     print "static size_t end;"
     print "static int faults;"

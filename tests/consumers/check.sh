@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs consumer.c as a user of libffn would.
+# Builds and runs consumer.c and io_consumer.c as users of libffn and libffn-io would.
 #   check.sh WAY BUILD     BUILD: the build directory of libffn. WAY:
 #     installed    find_package on an installed tree that was moved after it was installed
 #     pkg-config   plain compiler calls with pkg-config on such a tree: shared, static, C++
@@ -30,22 +30,30 @@ install_and_move() { # leaves the installed tree in $work/moved
   listed=$(cd "$work/moved" && find . -not -type d | sed -E 's|lib(/[a-z0-9_]+-linux-[a-z]+)?/|lib/|; s|^lib64/|lib/|; s|-release\.cmake|.cmake|' | sort -u)
   diff - <(echo "$listed") <<LIST || fail "these files are installed, instead of (<) those"
 ./include/ffn/ffn.h
+./include/ffn/ffn_io.h
 ./lib/cmake/ffn/ffn-config-version.cmake
 ./lib/cmake/ffn/ffn-config.cmake
+./lib/cmake/ffn/ffn-io-shared.cmake
+./lib/cmake/ffn/ffn-io-static.cmake
 ./lib/cmake/ffn/ffn-shared.cmake
 ./lib/cmake/ffn/ffn-static.cmake
+./lib/libffn-io.a
+./lib/libffn-io.so
+./lib/libffn-io.so.0
+./lib/libffn-io.so.$version
 ./lib/libffn.a
 ./lib/libffn.so
 ./lib/libffn.so.0
 ./lib/libffn.so.$version
+./lib/pkgconfig/ffn-io.pc
 ./lib/pkgconfig/ffn.pc
 LIST
   # what the files say must hold anywhere
   if named=$(grep -rlF -e "$build" -e "$source" -e "$work/installed" "$work/moved" --include='*.pc' --include='*.cmake'); then
     fail "these installed files name a directory of the build: $named"
   fi
-  if readelf -d "$work"/moved/lib*/libffn.so "$work"/moved/lib*/*/libffn.so 2>/dev/null | grep -E 'RPATH|RUNPATH'; then
-    fail "the installed libffn.so has a run path"
+  if find "$work/moved" -name 'lib*.so' -exec readelf -d {} + | grep -E 'RPATH|RUNPATH'; then
+    fail "an installed library has a run path"
   fi
 }
 build_and_run() { # build_and_run CMAKE-ARGUMENT...
@@ -54,8 +62,12 @@ build_and_run() { # build_and_run CMAKE-ARGUMENT...
   "$work/consumer/with_shared"
   "$work/consumer/with_static"
   "$work/consumer/with_cxx"
+  "$work/consumer/io_with_shared"
+  "$work/consumer/io_with_static"
   linked_shared "$work/consumer/with_shared"
   linked_static "$work/consumer/with_static"
+  linked_shared "$work/consumer/io_with_shared"
+  linked_static "$work/consumer/io_with_static"
 }
 linked_shared() { readelf -d "$1" | grep -q 'NEEDED.*\[libffn\.so\.0\]' || fail "$1 does not need libffn.so.0"; }
 linked_static() { if readelf -d "$1" | grep 'NEEDED.*libffn'; then fail "$1 needs libffn.so"; fi; }
@@ -78,16 +90,25 @@ pkg-config)
   cc -std=c11 "$here/consumer.c" "${flags[@]}" -o "$work/shared"
   LD_LIBRARY_PATH=$lib "$work/shared"
   linked_shared "$work/shared"
+  read -ra io_flags < <(pkg-config --cflags --libs ffn-io)
+  read -ra io_static_flags < <(pkg-config --static --cflags --libs ffn-io)
+  case "${io_flags[*]}" in *jansson*) fail "shared users get jansson's flags: ${io_flags[*]}" ;; esac
+  cc -std=c11 "$here/io_consumer.c" "${io_flags[@]}" -o "$work/io_shared"
+  LD_LIBRARY_PATH=$lib "$work/io_shared"
+  linked_shared "$work/io_shared"
   c++ -x c++ -std=c++11 "$here/consumer.c" -x none "${flags[@]}" -o "$work/cxx"
   LD_LIBRARY_PATH=$lib "$work/cxx"
   # With both there the linker takes the shared one: a static user removes it, or never installed it.
-  rm "$lib"/libffn.so*
+  rm "$lib"/libffn*.so*
   cc -std=c11 "$here/consumer.c" "${static_flags[@]}" -o "$work/static"
   "$work/static"
   linked_static "$work/static"
+  cc -std=c11 "$here/io_consumer.c" "${io_static_flags[@]}" -o "$work/io_static"
+  "$work/io_static"
+  linked_static "$work/io_static"
   ;;
 subproject)
-  build_and_run -DFFN_SOURCE_DIR="$source"
+  build_and_run -DFFN_SOURCE_DIR="$source" -DFFN_BUILD_IO=ON
   if cmake --install "$work/consumer" --prefix "$work/nothing" 2>/dev/null | grep -i ffn; then
     fail "a subproject must not install libffn"
   fi
