@@ -17,10 +17,17 @@ static const struct {
     {"encoder.", "encoder_config"}, {"decoder.", "decoder_config"}, {"", "text_config"},
 };
 
+static char *copy_of(const char *text) {
+    size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    if (!copy) ffnio_fail_memory(size, "a path");
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
 ffn_status_t ffnio_config_open(const char *given, const char *folder, config_t *config) {
     *config = (config_t){NULL, NULL};
-    char *path = given ? strdup(given) : ffnio_path_join(folder, "config.json");
-    if (!path) return given ? ffnio_fail_memory(strlen(given) + 1, "a path") : FFN_NO_MEMORY;
+    char *path = given ? copy_of(given) : ffnio_path_join(folder, "config.json");
+    if (!path) return FFN_NO_MEMORY;
     if (!given && !ffnio_path_is_file(path)) {
         free(path);
         return FFN_OK;

@@ -20,7 +20,7 @@ void model_file_add(model_file_t *file, const float *data, int64_t rows, int64_t
     if (columns) snprintf(shape, sizeof shape, "%lld,%lld", (long long)rows, (long long)columns);
     else snprintf(shape, sizeof shape, "%lld", (long long)rows);
 
-    size_t bytes = (size_t)(rows * (columns ? columns : 1)) * sizeof(float), room = strlen(name) + 200;
+    size_t bytes = (size_t)(rows * (columns ? columns : 1)) * sizeof(float), room = strlen(name) + 200; /* the padding too */
     file->header = realloc(file->header, file->header_size + room);
     file->data = realloc(file->data, file->size + bytes);
     assert_true(file->header && file->data);
@@ -102,7 +102,8 @@ void model_file_add_layer(model_file_t *file, const test_layer_t *layer, const c
 
 const char *model_file_write(model_file_t *file, const char *config)
 {
-    strcpy(file->header + file->header_size, "}");
+    size_t padding = 7 - file->header_size % 8; /* with spaces, to a multiple of 8, as the reference writer does: the data is aligned */
+    snprintf(file->header + file->header_size, 16, "}%*s", (int)padding, "");
     const char *path = test_safetensors("model.safetensors", file->header, file->data, file->size);
     if (config) test_file("config.json", config, strlen(config));
     else unlink(test_path("config.json"));
