@@ -25,8 +25,8 @@ static int is_digit(char c) {
 }
 
 /* The pattern is matched from its end; {i} takes all the digits that are there. */
-int ffnio_name_matches(const char *name, const char *stem, size_t stem_length, const char *tail, size_t *prefix_length) {
-    size_t length = strlen(name), tail_length = strlen(tail);
+int ffnio_name_matches(const char *name, size_t length, const char *stem, size_t stem_length, const char *tail, size_t tail_length,
+                       size_t *prefix_length) {
     if (length < tail_length || memcmp(name + length - tail_length, tail, tail_length) != 0) return 0;
     size_t at = *prefix_length = length - tail_length;
     for (size_t i = stem_length; i > 0;) {

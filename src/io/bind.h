@@ -32,9 +32,10 @@ typedef struct sizes {
     int64_t d_model, d_ff, d_out;
 } sizes_t;
 
-/* 1 if a name is <any prefix that ends in '.', or none><stem><tail>, where {i} in the stem (of stem_length) is a number; *prefix_length is then the
+/* 1 if a name of that length is <any prefix that ends in '.', or none><stem><tail>, where {i} in the stem is a number; *prefix_length is then the
  * length of all before the tail. */
-int ffnio_name_matches(const char *name, const char *stem, size_t stem_length, const char *tail, size_t *prefix_length);
+int ffnio_name_matches(const char *name, size_t length, const char *stem, size_t stem_length, const char *tail, size_t tail_length,
+                       size_t *prefix_length);
 
 /* Fills in *found by the row, for the layer whose tensors' names begin with found->prefix. Where the row does not fit, trouble has the reason, in
  * a sentence that names a tensor. Fails itself (FFN_FORMAT) where config.json has a value that is none. */

@@ -80,17 +80,21 @@ typedef struct choosing {
     uint64_t trouble_bound;
 } choosing_t;
 
+/* Asked of every tensor of the file, most of which are nobody's: no more than comparisons of characters. */
 static void gather(choosing_t *choosing) {
+    static const char ending[] = ".weight";
     const char *name = choosing->search->checkpoint->tensors[choosing->anchor].name;
+    size_t length = strlen(name), ending_length = sizeof ending - 1;
     choosing->count = 0;
+    if (length < ending_length || memcmp(name + length - ending_length, ending, ending_length) != 0) return;
+    length -= ending_length;
     for (int i = 0; i < ffnio_family_count && choosing->count < 64; i++) {
         const family_t *row = &ffnio_families[i];
-        char tail[128];
-        size_t length;
+        size_t module_length = strlen(row->up.module), stem_length;
         if (choosing->search->only && row != choosing->search->only) continue;
-        snprintf(tail, sizeof tail, "%s.weight", row->up.module);
-        for (const char *stem = ffnio_next_word(row->stems, &length); length; stem = ffnio_next_word(stem + length, &length)) {
-            if (!ffnio_name_matches(name, stem, length, tail, &choosing->prefix[choosing->count])) continue;
+        if (length < module_length || memcmp(name + length - module_length, row->up.module, module_length) != 0) continue;
+        for (const char *stem = ffnio_next_word(row->stems, &stem_length); stem_length; stem = ffnio_next_word(stem + stem_length, &stem_length)) {
+            if (!ffnio_name_matches(name, length, stem, stem_length, row->up.module, module_length, &choosing->prefix[choosing->count])) continue;
             choosing->row[choosing->count++] = row;
             break;
         }
@@ -99,12 +103,11 @@ static void gather(choosing_t *choosing) {
 
 static int look_beside(const search_t *search, const family_t *row) {
     size_t length, prefix;
-    char tail[128];
-    for (const char *list = ffnio_next_word(row->beside, &length); length; list = ffnio_next_word(list + length, &length)) {
-        snprintf(tail, sizeof tail, "%.*s", (int)length, list);
-        for (int64_t i = 0; i < search->checkpoint->tensor_count; i++)
-            if (ffnio_name_matches(search->checkpoint->tensors[i].name, "", 0, tail, &prefix)) return 1;
-    }
+    for (const char *list = ffnio_next_word(row->beside, &length); length; list = ffnio_next_word(list + length, &length))
+        for (int64_t i = 0; i < search->checkpoint->tensor_count; i++) {
+            const char *name = search->checkpoint->tensors[i].name;
+            if (ffnio_name_matches(name, strlen(name), "", 0, list, length, &prefix)) return 1;
+        }
     return 0;
 }
 
