@@ -84,15 +84,15 @@ typedef struct exp_parts {
 } exp_parts_t;
 
 /* e^(hi + lo) = 2^k (1 + p), |hi| < 250: k = round(hi / ln 2), and p = e^r - 1 for the rest r, |r| <= 0.35. ln 2 is split so that k * LN2_HI is
- * exact (15 + 9 bits). p = r + r^2 Q(r), Q of degree 5, fitted to 2^-31 relative to p. The error of p is 1.5 u |p| at most.
+ * exact (15 + 9 bits). p = r + r^2 Q(r), Q of degree 4, fitted to 2^-26 relative to p. The error of p is 2 u |p| at most.
  * `power` costs one instruction, as k's bits are in place already; k + lift must be within -126 .. 127 where it is used. */
 INLINE exp_parts_t exp_parts(vf hi, vf lo, float lift)
 {
-    static const float q[] = {0.5f, 0x1.555554p-3f, 0x1.5554f8p-5f, 0x1.1112d6p-7f, 0x1.6d3a5ep-10f, 0x1.9e77eep-13f};
+    static const float q[] = {0.5f, 0x1.5554b6p-3f, 0x1.5555b2p-5f, 0x1.122428p-7f, 0x1.6c5e7ap-10f};
     const vf shift = vf_set1(ROUNDING_SHIFT + 127.0f + lift);
     const vf shifted = vf_fma(hi, vf_set1(0x1.715476p+0f), shift), k = vf_sub(shifted, shift);
     const vf r = vf_add(vf_fnma(k, vf_set1(0x1.62e4p-1f), hi), vf_fnma(k, vf_set1(0x1.7f7d1cp-20f), lo));
-    return (exp_parts_t){vf_fma(vf_mul(r, r), polynomial(r, q, 6), r), k, vf_shift_left_23(shifted)};
+    return (exp_parts_t){vf_fma(vf_mul(r, r), polynomial(r, q, 5), r), k, vf_shift_left_23(shifted)};
 }
 
 typedef struct scaled {
@@ -105,7 +105,7 @@ INLINE vf value_of(scaled_t x)
     return vf_mul(x.v, power_of_two(x.rest));
 }
 
-/* e^(hi + lo) for -250 < hi <= 0, within 1.6 u. */
+/* e^(hi + lo) for -250 < hi <= 0, within 1.8 u. */
 INLINE scaled_t exp_of(vf hi, vf lo)
 {
     const exp_parts_t e = exp_parts(hi, lo, 0.0f);
@@ -142,20 +142,21 @@ INLINE scaled_t log_one_plus(scaled_t e)
 /* factor * Phi(-(a + a_lo)), 0 <= a <= 15, |factor| <= 15, given -(a + a_lo)^2/2 as hi + lo: factor e^(hi + lo) g, where g(a) = e^(a^2/2) Phi(-a)
  * falls from 1/2 to 1/38. Within 6 u. Everything is multiplied by 2^64, in which nothing is denormal, until the end.
  *
- * With r = 1 / (a + 4), g = r Q(r - r0): Q of degree 10, fitted to 2^-29, and the subtraction is exact for most r. What r has been rounded by
+ * With r = 1 / (a + 4), g = r Q(r - r0): Q of degree 9, fitted to 2^-26.6, and r0 such that the subtraction is exact. What r has been rounded by
  * would be amplified, so it is measured: r is exactly 1 / (a - d + 4) for the small d below, and as g' = a g - 1/sqrt(2 pi),
  * g(a) = g(a - d) (1 + a d) - d / sqrt(2 pi). a_lo joins d, and 1 + a d the 1 + p of the exponential, where its rounding is small. */
 INLINE vf normal_tail(vf a, vf a_lo, vf hi, vf lo, vf factor)
 {
-    static const float q[] = {0x1.7cb164p-1f, 0x1.2f98e8p+2f, 0x1.815c9cp+4f,  0x1.7460d6p+6f, 0x1.e893f8p+7f,  0x1.041fbcp+8f,
-                              -0x1.ac0d0ap+9f, -0x1.b27b0cp+11f, 0x1.12294cp+11f, 0x1.dc1db2p+14f, -0x1.716eep+15f};
+    static const float q[] = {0x1.645496p-1f, 0x1.10eb30p+2f, 0x1.54ac4ap+4f,  0x1.4c4694p+6f,  0x1.ca8f2ap+7f,
+                              0x1.327014p+8f, -0x1.30e4a4p+9f, -0x1.b3b1cep+11f, 0x1.9cb5fcp+9f, 0x1.194bacp+14f};
+    const exp_parts_t e = exp_parts(hi, lo, 64.0f);
+    const vf lifted = vf_mul(factor, e.power);
     const vf one = vf_set1(1.0f), four = vf_set1(4.0f);
     const vf sum = vf_add(a, four), r = vf_div(one, sum);
     const vf rounded_off = vf_add(vf_sub(a, vf_sub(sum, four)), a_lo);
     const vf d = vf_fnma(vf_fnma(r, sum, one), sum, rounded_off);
-    const vf g = vf_fms(r, polynomial(vf_sub(r, vf_set1(0x1.f5fc1ep-4f)), q, 11), vf_mul(d, vf_set1(0x1.988454p-2f)));
-    const exp_parts_t e = exp_parts(hi, lo, 64.0f);
-    const vf p = vf_fma(vf_mul(a, d), vf_add(e.p, one), e.p), lifted = vf_mul(factor, e.power);
+    const vf p = vf_fma(vf_mul(a, d), vf_add(e.p, one), e.p);
+    const vf g = vf_fms(r, polynomial(vf_sub(r, vf_set1(0x1.caaa44p-4f)), q, 10), vf_mul(d, vf_set1(0x1.988454p-2f)));
     return vf_mul(vf_mul(vf_fma(p, lifted, lifted), g), vf_set1(0x1p-64f));
 }
 
