@@ -87,6 +87,23 @@ static void norms_agree_with_the_formula_at_many_lengths(void **state)
     }
 }
 
+/* The same lanes and the same order of sums at both vector levels. */
+static void the_vector_levels_agree_in_every_bit(void **state)
+{
+    (void)state;
+    if (level_count < 3) skip();
+    static float x[MOST], a[MOST], b[MOST];
+    rng_t rng = rng_make(test_seed());
+    rng_fill_normal(&rng, x, MOST);
+    const norm_t norm = {1e-5f, 1, x, x};
+    for (int64_t n = 1; n <= MOST; n += n < 70 ? 1 : 493)
+        for (int kind = 0; kind < NORM_KINDS; kind++) {
+            levels[1].table->normalise[kind](&norm, n, a, x);
+            levels[2].table->normalise[kind](&norm, n, b, x);
+            assert_same_bits(a, b, n, norm_names[kind]);
+        }
+}
+
 typedef struct known_row {
     const char *name;
     int64_t n;
@@ -210,6 +227,7 @@ int main(void)
     level_count = kernel_levels(levels);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_agree_with_the_formula_at_many_lengths),
+        cmocka_unit_test(the_vector_levels_agree_in_every_bit),
         cmocka_unit_test(rows_far_from_zero_keep_their_digits),
         cmocka_unit_test(a_constant_row_gives_exactly_the_bias),
         cmocka_unit_test(the_largest_and_smallest_numbers_are_normalised),
