@@ -19,6 +19,7 @@ ffn_status_t ffnio_trouble(trouble_t *trouble, ffn_status_t status, const char *
 int ffnio_matrix_shape(const stored_tensor_t *tensor, uint32_t layout, int64_t *out, int64_t *in) {
     const int64_t *shape = tensor->shape;
     uint32_t first = 0, end = tensor->ndim;
+    *out = *in = 0;
     while (end - first > 2 && shape[first] == 1) first++;
     while (end - first > 2 && shape[end - 1] == 1) end--;
     if (end - first != 2) return 0;
@@ -94,15 +95,15 @@ static ffn_status_t expect_matrix(const stored_tensor_t *tensor, const ffn_model
 }
 
 static ffn_status_t expect_vector(const stored_tensor_t *tensor, const ffn_model_binding_t *binding, const sizes_t *sizes, trouble_t *trouble) {
-    int64_t n = part_of(tensor->elements, binding->part), right = sizes->d_out, or = sizes->d_out;
+    int64_t n = part_of(tensor->elements, binding->part), right = sizes->d_out, other = sizes->d_out;
     switch (binding->role) {
-    case FFN_ROLE_UP_BIAS: case FFN_ROLE_GATE_BIAS: case FFN_ROLE_NORM_MID_WEIGHT: case FFN_ROLE_NORM_MID_BIAS: right = or = sizes->d_ff; break;
-    case FFN_ROLE_NORM_IN_WEIGHT: case FFN_ROLE_NORM_IN_BIAS: right = or = sizes->d_model; break;
-    case FFN_ROLE_BRANCH_SCALE: case FFN_ROLE_RESIDUAL_SCALE: or = 1; break;
-    case FFN_ROLE_XIELU_ALPHA_P: case FFN_ROLE_XIELU_ALPHA_N: right = or = 1; break;
+    case FFN_ROLE_UP_BIAS: case FFN_ROLE_GATE_BIAS: case FFN_ROLE_NORM_MID_WEIGHT: case FFN_ROLE_NORM_MID_BIAS: right = other = sizes->d_ff; break;
+    case FFN_ROLE_NORM_IN_WEIGHT: case FFN_ROLE_NORM_IN_BIAS: right = other = sizes->d_model; break;
+    case FFN_ROLE_BRANCH_SCALE: case FFN_ROLE_RESIDUAL_SCALE: other = 1; break;
+    case FFN_ROLE_XIELU_ALPHA_P: case FFN_ROLE_XIELU_ALPHA_N: right = other = 1; break;
     default: break;
     }
-    if (n == right || n == or) return FFN_OK;
+    if (n == right || n == other) return FFN_OK;
     return ffnio_trouble(trouble, FFN_INVALID, "tensor %s is %s, must have %s%" PRId64 " elements (d_model %" PRId64 ", d_ff %" PRId64 ")",
                          ffnio_quote(tensor->name).text, shape_of(tensor).text, binding->part ? "twice " : "", right, sizes->d_model,
                          sizes->d_ff);
