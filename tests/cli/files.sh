@@ -62,10 +62,11 @@ nothing_else "${before[@]}"
 # ---------------------------------------------------------------- signals
 helper random x.npy 1 60000 24
 many=$(printf '0-2,%.0s' {1..300})0
+long=${many:0:400}0 # a second or more
 interrupt() { # interrupt SIGNAL STATUS
   local status=0 waited=0
   set -m # else SIGINT is ignored in the background
-  "$FFN" run model.safetensors --layer "$many" --input x.npy --output y.npy 2>err.txt >out.txt &
+  ${launcher[@]+"${launcher[@]}"} "$FFN" run model.safetensors --layer "$many" --input x.npy --output y.npy 2>err.txt >out.txt &
   local process=$!
   set +m
   until compgen -G '.ffn-*' >/dev/null || [ $waited = 600 ]; do sleep 0.05; waited=$((waited + 1)); done
@@ -81,12 +82,13 @@ interrupt TERM 143
 interrupt HUP 129
 
 # ---------------------------------------------------------------- the progress bar
+[ -z "${FFN_TEST_QUICK-}" ] || finish # it takes work that takes its time
 helper random x.npy 1 20000 24
 if [ "$(script -qec 'echo here' /dev/null 2>/dev/null | tr -d '\r')" = here ]; then
-  script -qec "'$FFN' run model.safetensors --layer ${many:0:400}0 --input x.npy --output y.npy --quiet" /dev/null >terminal.txt
+  script -qec "'$FFN' run model.safetensors --layer $long --input x.npy --output y.npy --quiet" /dev/null >terminal.txt
   grep -q 'running \[#*' terminal.txt || fail "no progress bar on a terminal: $(head -c 300 terminal.txt)"
   rm terminal.txt
 fi
-expect 0 ffn run model.safetensors --layer "${many:0:400}0" --input x.npy --output y.npy --quiet
+expect 0 ffn run model.safetensors --layer "$long" --input x.npy --output y.npy --quiet
 [ ! -s err.txt ] || fail "a progress bar in a file: $(head -c 300 err.txt)"
 finish

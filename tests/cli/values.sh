@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The trained and the published layers of ../shared/data give their expected values through `ffn run`, on one thread and on two. CMake runs this
-# at every ISA level (FFN_MAX_ISA).
+# at every ISA level (FFN_MAX_ISA). FFN_TEST_QUICK=1: on two threads alone.
 # shellcheck source=common.sh disable=SC1091,SC2154
 . "$(dirname "$0")/common.sh"
 [ -d "$data" ] || exit 77
+thread_counts=(1 2)
+[ -z "${FFN_TEST_QUICK-}" ] || thread_counts=(2)
 
 # check MODEL EXPECTED-FILE INPUT OUTPUT OPTION...: the tensor OUTPUT comes out of the tensor INPUT
 check() {
@@ -11,7 +13,7 @@ check() {
   shift 4
   expect 0 helper extract "$expected" "$input" x.npy
   expect 0 helper extract "$expected" "$output" expected.npy
-  for threads in 1 2; do
+  for threads in "${thread_counts[@]}"; do
     rm -f y.npy
     expect 0 ffn run "$data/$model" --input x.npy --output y.npy --threads "$threads" --quiet "$@"
     near y.npy expected.npy 2e-6 "$model $* on $threads threads: $output"
