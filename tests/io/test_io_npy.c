@@ -394,7 +394,7 @@ static void bad_arguments_are_refused(void **state)
 {
     (void)state;
     ffn_npy_t *npy = (ffn_npy_t *)64;
-    float got[1];
+    float got[1] = {0};
     assert_io_refused(ffn_npy_open(NULL, &npy), FFN_INVALID, "", "path is NULL");
     assert_null(npy);
     assert_io_refused(ffn_npy_open("x.npy", NULL), FFN_INVALID, "", "npy is NULL");

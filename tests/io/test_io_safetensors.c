@@ -288,6 +288,13 @@ static char *open_on_small_stack(const char *path)
     return sentence;
 }
 
+static char *repeat(char *to, const char *text, int times)
+{
+    size_t length = strlen(text);
+    for (int i = 0; i < times; i++, to += length) memcpy(to, text, length);
+    return to;
+}
+
 static void nesting_is_limited_and_64_kB_of_stack_are_enough(void **state)
 {
     (void)state;
@@ -300,9 +307,9 @@ static void nesting_is_limited_and_64_kB_of_stack_are_enough(void **state)
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         char *header = test_alloc((size_t)rows[i].depth * 8 + 200), *to = header;
         to += sprintf(to, "{\"w\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4],\"extra\":");
-        for (int k = 0; k < rows[i].depth; k++) to += sprintf(to, "%s", rows[i].open);
+        to = repeat(to, rows[i].open, rows[i].depth);
         if (*rows[i].open == '{') to += sprintf(to, "1");
-        for (int k = 0; k < rows[i].depth; k++) to += sprintf(to, "%s", rows[i].close);
+        to = repeat(to, rows[i].close, rows[i].depth);
         sprintf(to, "}}");
         char *sentence = open_on_small_stack(test_safetensors("deep.safetensors", header, NULL, 4));
         if (rows[i].read && sentence) fail_msg("depth %d is refused: %s", rows[i].depth, sentence);
@@ -372,6 +379,45 @@ static void a_tensor_is_mapped_where_that_is_possible(void **state)
         assert_null(ffnio_tensor_mapped(checkpoint, &checkpoint->tensors[0]));
         ffnio_checkpoint_close(checkpoint);
     }
+}
+
+typedef struct reading {
+    const checkpoint_t *checkpoint;
+    float sum;
+} reading_t;
+
+static void *read_on_thread(void *given)
+{
+    reading_t *reading = given;
+    float got[100];
+    for (int64_t first = 0; first < 5000; first += 100) {
+        if (ffnio_tensor_read(reading->checkpoint, &reading->checkpoint->tensors[0], first, 100, got)) return given;
+        for (int i = 0; i < 100; i++) reading->sum += got[i];
+    }
+    return NULL;
+}
+
+static void threads_may_read_from_one_checkpoint_at_once(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    float *data = test_alloc(5000 * sizeof *data);
+    for (int i = 0; i < 5000; i++) data[i] = (float)(i % 7);
+    checkpoint_t *checkpoint = open_ok(test_safetensors("threads.safetensors", "{" ENTRY("w", "F32", "[5000]", 0, 20000) "}", data, 20000));
+    pthread_t threads[THREADS];
+    reading_t readings[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        readings[i] = (reading_t){checkpoint, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, read_on_thread, &readings[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+        assert_true(readings[i].sum == 14995);
+    }
+    ffnio_checkpoint_close(checkpoint);
+    free(data);
 }
 
 static void a_file_cut_short_while_it_is_open_gives_an_error(void **state)
@@ -490,6 +536,7 @@ int main(void)
         cmocka_unit_test(tensors_come_sorted_by_name),
         cmocka_unit_test(a_part_of_a_tensor_can_be_read_and_not_more_than_it_has),
         cmocka_unit_test(a_tensor_is_mapped_where_that_is_possible),
+        cmocka_unit_test(threads_may_read_from_one_checkpoint_at_once),
         cmocka_unit_test(a_file_cut_short_while_it_is_open_gives_an_error),
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(an_index_chooses_among_the_tensors_of_its_shards),
