@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cblas_sgemm for blocks of rows, cblas_sgemv for few. BLAS's threads are its own and the host's to set. */
+#if defined(__linux__)
+#define _GNU_SOURCE /* PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP */
+#endif
 #include "core/gemm.h"
 
 #include <cblas.h>
@@ -20,7 +23,35 @@ static int goes_by_row(int64_t rows, int64_t n, int64_t k) {
     return rows == 1 || (rows <= GEMV_ROWS && n * k * 4 <= GEMV_BYTES);
 }
 
-void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
+/* OpenBLAS's locks, and what its threads are doing, must not be copied by fork() while another thread is inside: the child would wait for ever.
+ * So fork() waits for the products under way, and new ones wait for it. The handlers are registered after OpenBLAS's own, which end its threads,
+ * and so run before them. */
+#if defined(PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP)
+#define FORK_GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP /* products must not keep fork() waiting one after the other */
+#else
+#define FORK_GATE PTHREAD_RWLOCK_INITIALIZER
+#endif
+static pthread_rwlock_t fork_gate = FORK_GATE;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void) {
+    pthread_rwlock_wrlock(&fork_gate);
+}
+
+static void after_fork_in_parent(void) {
+    pthread_rwlock_unlock(&fork_gate);
+}
+
+static void after_fork_in_child(void) {
+    static const pthread_rwlock_t open = FORK_GATE;
+    memcpy(&fork_gate, &open, sizeof open); /* its owner has another thread id here */
+}
+
+static void register_fork_handlers(void) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
     blasint width = (blasint)n, depth = (blasint)k;
     if (!goes_by_row(rows, n, k)) {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, width, depth, 1.0f, a, (blasint)a_stride, b, width, 0.0f, c,
@@ -31,6 +62,13 @@ void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_str
     memset(c, 0, (size_t)(rows * n) * sizeof *c);
     for (int64_t row = 0; row < rows; row++)
         cblas_sgemv(CblasRowMajor, CblasTrans, depth, width, 1.0f, b, width, a + row * a_stride, 1, 0.0f, c + row * n, 1);
+}
+
+void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
+    pthread_once(&fork_once, register_fork_handlers);
+    pthread_rwlock_rdlock(&fork_gate);
+    multiply(rows, n, k, a, a_stride, b, c);
+    pthread_rwlock_unlock(&fork_gate);
 }
 
 /* openblas_get_config writes to a static buffer: asked once. */
