@@ -15,20 +15,26 @@
 
 static ffn_npy_writer_t *writer; /* under the lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static sem_t caught;
-static volatile sig_atomic_t caught_signal;
+
 static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
+enum { SIGNALS = (int)(sizeof ending_signals / sizeof *ending_signals) };
+static struct sigaction before[SIGNALS];
+static sem_t woken;
+static volatile sig_atomic_t caught_signal; /* 0: woken to end */
+static pthread_t watcher;
+static int watching;
 
 static void on_signal(int number) {
     int kept = errno;
     caught_signal = number;
-    sem_post(&caught);
+    sem_post(&woken);
     errno = kept;
 }
 
 static void *watch(void *unused) {
     (void)unused;
-    while (sem_wait(&caught)) continue; /* EINTR */
+    while (sem_wait(&woken)) continue; /* EINTR */
+    if (!caught_signal) return NULL;
     pthread_mutex_lock(&lock);
     ffn_npy_writer_discard(writer);
     writer = NULL;
@@ -37,23 +43,29 @@ static void *watch(void *unused) {
     return NULL; /* not reached: the default action of these signals is to end the program */
 }
 
-static void set_handler(int number, void (*handler)(int)) {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
-    sigemptyset(&action.sa_mask);
-    if (!sigaction(number, NULL, &before) && before.sa_handler != SIG_IGN) sigaction(number, &action, NULL); /* nohup stays nohup */
-}
-
 static int watch_signals(void) {
-    static int watching;
-    pthread_t thread;
-    if (watching) return EXIT_FINE;
-    if (sem_init(&caught, 0, 0) || pthread_create(&thread, NULL, watch, NULL)) return complain("cannot start a thread");
-    pthread_detach(thread);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    if (sem_init(&woken, 0, 0) || pthread_create(&watcher, NULL, watch, NULL)) return complain("cannot start a thread");
     watching = 1;
-    for (int i = 0; i < (int)(sizeof ending_signals / sizeof *ending_signals); i++) set_handler(ending_signals[i], on_signal);
-    signal(SIGPIPE, SIG_IGN); /* who reads the terminal's output may go away */
+    for (int i = 0; i < SIGNALS; i++) {
+        sigaction(ending_signals[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN) sigaction(ending_signals[i], &action, NULL); /* nohup stays nohup */
+    }
+    signal(SIGPIPE, SIG_IGN); /* who reads what this program prints may go away */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error of the write */
     return EXIT_FINE;
+}
+
+/* Once there is no file to remove. A signal that comes before the handlers are gone ends the program all the same. */
+static void leave_signals_alone(void) {
+    if (!watching) return;
+    for (int i = 0; i < SIGNALS; i++) sigaction(ending_signals[i], &before[i], NULL);
+    signal(SIGPIPE, SIG_DFL);
+    sem_post(&woken);
+    pthread_join(watcher, NULL);
+    sem_destroy(&woken);
+    watching = 0;
 }
 
 int output_open(const char *path, uint32_t ndim, const int64_t *shape) {
@@ -61,7 +73,10 @@ int output_open(const char *path, uint32_t ndim, const int64_t *shape) {
     pthread_mutex_lock(&lock);
     ffn_status_t status = ffn_npy_writer_open(path, ndim, shape, &writer);
     pthread_mutex_unlock(&lock);
-    return status ? complain("%s", ffn_io_last_error()) : EXIT_FINE;
+    if (!status) return EXIT_FINE;
+    complain("%s", ffn_io_last_error());
+    leave_signals_alone();
+    return EXIT_FAILED;
 }
 
 int output_append(const float *numbers, int64_t count) {
@@ -79,6 +94,7 @@ int output_finish(void) {
     ffn_status_t status = ffn_npy_writer_finish(writer);
     writer = NULL;
     pthread_mutex_unlock(&lock);
+    leave_signals_alone();
     return status ? complain("%s", ffn_io_last_error()) : EXIT_FINE;
 }
 
@@ -87,4 +103,5 @@ void output_discard(void) {
     ffn_npy_writer_discard(writer);
     writer = NULL;
     pthread_mutex_unlock(&lock);
+    leave_signals_alone();
 }

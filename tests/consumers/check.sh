@@ -29,6 +29,7 @@ install_and_move() { # leaves the installed tree in $work/moved
   local listed
   listed=$(cd "$work/moved" && find . -not -type d | sed -E 's|lib(/[a-z0-9_]+-linux-[a-z]+)?/|lib/|; s|^lib64/|lib/|; s|-release\.cmake|.cmake|' | sort -u)
   diff - <(echo "$listed") <<LIST || fail "these files are installed, instead of (<) those"
+./bin/ffn
 ./include/ffn/ffn.h
 ./include/ffn/ffn_io.h
 ./lib/cmake/ffn/ffn-config-version.cmake
@@ -47,6 +48,9 @@ install_and_move() { # leaves the installed tree in $work/moved
 ./lib/libffn.so.$version
 ./lib/pkgconfig/ffn-io.pc
 ./lib/pkgconfig/ffn.pc
+./share/bash-completion/completions/ffn
+./share/fish/vendor_completions.d/ffn.fish
+./share/zsh/site-functions/_ffn
 LIST
   # what the files say must hold anywhere
   if named=$(grep -rlF -e "$build" -e "$source" -e "$work/installed" "$work/moved" --include='*.pc' --include='*.cmake'); then
@@ -55,6 +59,7 @@ LIST
   if find "$work/moved" -name 'lib*.so' -exec readelf -d {} + | grep -E 'RPATH|RUNPATH'; then
     fail "an installed library has a run path"
   fi
+  "$work/moved/bin/ffn" --version >/dev/null || fail "the installed program does not run"
 }
 build_and_run() { # build_and_run CMAKE-ARGUMENT...
   quietly cmake -S "$here" -B "$work/consumer" "$@"
