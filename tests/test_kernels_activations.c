@@ -127,6 +127,18 @@ static void nan_stays_nan_at_every_index(void **state)
                 }
 }
 
+static void identity_and_tanh_keep_the_sign_of_zero(void **state)
+{
+    (void)state;
+    static const activation_kind_t kinds[] = {ACTIVATION_IDENTITY, ACTIVATION_TANH};
+    for (int l = 0; l < level_count; l++)
+        for (int64_t k = 0; k < COUNT_OF(kinds); k++) {
+            const activation_t a = {kinds[k], .clip_max = INFINITY};
+            const float zeros[] = {0.0f, -0.0f}, got[] = {run_one(&levels[l], &a, 0.0f), run_one(&levels[l], &a, -0.0f)};
+            assert_same_bits(zeros, got, 2, levels[l].name);
+        }
+}
+
 /* ------------------------------------------------------ Published numbers */
 
 typedef struct known {
@@ -286,6 +298,7 @@ int main(void)
         cmocka_unit_test(the_vector_levels_agree_in_every_bit),
         cmocka_unit_test(infinities_give_the_limit),
         cmocka_unit_test(nan_stays_nan_at_every_index),
+        cmocka_unit_test(identity_and_tanh_keep_the_sign_of_zero),
         cmocka_unit_test(published_numbers_come_out_in_lane_and_tail),
         cmocka_unit_test(a_bias_is_added_before_the_activation),
         cmocka_unit_test(a_gated_kernel_is_the_dense_one_times_the_clipped_up_branch),

@@ -91,8 +91,8 @@ INLINE double sigmoid(double x, const activation_t *a)
 INLINE double hyperbolic_tangent(double x, const activation_t *a)
 {
     (void)a;
-    const double e = exp_minus_one(-2.0 * at_most(fabs(x), 15.0)), t = e / (2.0 + e);
-    return x < 0 ? t : -t;
+    const double e = exp_minus_one(-2.0 * at_most(fabs(x), 15.0));
+    return copysign(e / (2.0 + e), x);
 }
 
 /* x tanh(log(1 + e^x)) = x (e^2 + 2e) / (e^2 + 2e + 2), e = e^x; for x >= 0 divided through by e^2 */
