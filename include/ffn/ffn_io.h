@@ -154,6 +154,8 @@ FFN_API ffn_status_t ffn_model_layer_create(const ffn_model_t *model, ffn_contex
  * 32 dimensions; written as version 1.0, little-endian float32, C order. */
 typedef struct ffn_npy ffn_npy_t;
 
+/* Opens a file and checks its header, and that the data which the header announces is there; what follows it is ignored, as NumPy does.
+ * *npy is NULL on failure. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_FILE, FFN_FORMAT, FFN_UNSUPPORTED (elements of another type). */
 FFN_API ffn_status_t ffn_npy_open(const char *path, ffn_npy_t **npy);
 FFN_API void ffn_npy_free(ffn_npy_t *npy); /* NULL is fine */
 
@@ -175,10 +177,11 @@ FFN_API ffn_status_t ffn_npy_read(ffn_npy_t *npy, int64_t first, int64_t count, 
 
 typedef struct ffn_npy_writer ffn_npy_writer_t;
 
-/* Starts a file of that shape beside `path`, under a temporary name. *writer is NULL on failure. */
+/* Starts a file of that shape beside `path`, under a temporary name (".ffn-....tmp"): a program that is killed leaves it there. What `path` names
+ * must be a file, which is replaced, or not be there. *writer is NULL on failure. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_FILE. */
 FFN_API ffn_status_t ffn_npy_writer_open(const char *path, uint32_t ndim, const int64_t *shape, ffn_npy_writer_t **writer);
 
-/* Appends `count` numbers. FFN_INVALID beyond the shape's; FFN_FILE. */
+/* Appends `count` numbers. FFN_INVALID beyond the shape's, and nothing is appended; FFN_FILE, and the writer can only be given up. */
 FFN_API ffn_status_t ffn_npy_writer_append(ffn_npy_writer_t *writer, const float *numbers, int64_t count);
 
 /* Finishes: all numbers must be there; the file is renamed to its path. The writer is freed in any case; after a failure no file is left. */
