@@ -12,8 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cblas.h>
-
+#include "support/blas.h"
 #include "support/compare.h"
 #include "support/hostile.h"
 
@@ -28,6 +27,7 @@ typedef struct fixture {
     layer_data_t data;
     float expected[TOKENS * WIDTH];
     ffn_context_t *context; /* of three threads */
+    int blas_threads;
 } fixture_t;
 
 static fixture_t fixture;
@@ -82,22 +82,16 @@ static int fork_and_wait(int (*in_child)(void))
 static void set_blas_threads(int threads)
 {
     static float y[TOKENS * WIDTH];
-    openblas_set_num_threads(threads);
+    blas_threads_set(threads);
+    fixture.blas_threads = threads;
     assert_ok(ffn_layer_forward(fixture.test.layer, NULL, TOKENS, fixture.data.x, 0, y, 0));
     memcpy(fixture.expected, y, sizeof y);
-}
-
-/* libgomp's threads are not in the child, and it waits for them for ever: there BLAS may have one thread alone when a process forks. */
-static int most_blas_threads(void)
-{
-    enum { SERIAL = 0, OPENMP = 2 };
-    return openblas_get_parallel() == SERIAL || openblas_get_parallel() == OPENMP ? 1 : 2;
 }
 
 static void a_child_goes_on_with_the_context_and_without(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= most_blas_threads(); threads++) {
+    for (int threads = 1; threads <= blas_threads_most(); threads++) {
         static float y[TOKENS * WIDTH];
         set_blas_threads(threads);
         for (int i = 0; i < 3; i++) {
@@ -106,7 +100,7 @@ static void a_child_goes_on_with_the_context_and_without(void **state)
             assert_true(forward_is_right(fixture.context, y));
             assert_true(forward_is_right(NULL, y));
         }
-        openblas_set_num_threads(1);
+        blas_threads_set(1);
     }
 }
 
@@ -148,6 +142,7 @@ static atomic_int wrong;
 static void *run_until_told(void *context)
 {
     float *y = malloc(TOKENS * WIDTH * sizeof *y);
+    blas_threads_set_here(fixture.blas_threads);
     while (!stop)
         if (!forward_is_right(context, y)) wrong++;
     free(y);
@@ -174,16 +169,17 @@ static void fork_while_inside(ffn_context_t *busy, int times)
 static void a_child_of_a_fork_while_others_are_inside_a_call_goes_on(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= most_blas_threads(); threads++) {
+    for (int threads = 1; threads <= blas_threads_most(); threads++) {
         set_blas_threads(threads);
         fork_while_inside(fixture.context, test_quick() ? 5 : 40);
         fork_while_inside(NULL, test_quick() ? 5 : 40);
-        openblas_set_num_threads(1);
+        blas_threads_set(1);
     }
 }
 
 static void *fork_repeatedly(void *result)
 {
+    blas_threads_set_here(fixture.blas_threads);
     for (int i = 0; i < (test_quick() ? 3 : 15) && !*(int *)result; i++) *(int *)result = fork_and_wait(child_is_right);
     return NULL;
 }
@@ -194,7 +190,7 @@ static void two_threads_may_fork_at_once(void **state)
     pthread_t threads[2];
     int results[2] = {0, 0};
     static float y[TOKENS * WIDTH];
-    set_blas_threads(most_blas_threads());
+    set_blas_threads(blas_threads_most());
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, fork_repeatedly, &results[i]), 0);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     assert_int_equal(results[0], 0);
@@ -205,7 +201,7 @@ static void two_threads_may_fork_at_once(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    openblas_set_num_threads(1);
+    blas_threads_set(1);
     test_layer_make(&fixture.test, &layer_case);
     fixture.data = layer_data_make(&fixture.test, TOKENS, 3);
     ffn_context_options_t options = {.struct_size = sizeof options, .threads = 3};

@@ -9,6 +9,7 @@
 #include <cblas.h>
 
 #include "base/stack.h"
+#include "support/blas.h"
 #include "support/compare.h"
 #include "support/hostile.h"
 #include "support/small_stack.h"
@@ -24,6 +25,7 @@ typedef struct fixture {
     float *weights, *x, *y, *expected; /* expected: the outputs of all counts one after the other */
     ffn_layer_t *layer;
     ffn_context_t *context;
+    int blas_threads;
     bool failed; /* by what ran on the small stack, where the test cannot be ended */
     char text[400];
 } fixture_t;
@@ -57,6 +59,7 @@ static void everything(void *threads)
     ffn_layer_t *made = NULL;
     ffn_tensor_t view = {.role = FFN_ROLE_UP_BIAS, .ndim = 1, .data = fixture.y, .shape = {D_FF}};
     uint32_t activation;
+    blas_threads_set_here(fixture.blas_threads);
     if (ffn_context_create(&options, &context) != FFN_OK || ffn_context_create(NULL, &automatic) != FFN_OK) complain("ffn_context_create");
     if (ffn_layer_create(context, &fixture.options, &made) != FFN_OK) complain("ffn_layer_create");
     if (ffn_layer_read(made, &view, 1) != FFN_OK) complain("ffn_layer_read");
@@ -72,8 +75,8 @@ static void everything(void *threads)
 
 static void check(void (*on_stack)(small_stack_fn *, void *), uint32_t threads, int blas_threads)
 {
-    int before = openblas_get_num_threads();
-    openblas_set_num_threads(blas_threads);
+    int before = blas_threads_set(blas_threads);
+    fixture.blas_threads = blas_threads;
     fixture.failed = false;
     float *expected = fixture.expected;
     for (int64_t i = 0; i < COUNT_OF(token_counts); i++) {
@@ -81,7 +84,9 @@ static void check(void (*on_stack)(small_stack_fn *, void *), uint32_t threads, 
         expected += token_counts[i] * D_MODEL;
     }
     on_stack(everything, &threads);
-    openblas_set_num_threads(before);
+    int after = openblas_get_num_threads();
+    blas_threads_set(before);
+    if (blas_threads_most() > 1) assert_int_equal(after, blas_threads);
     if (fixture.failed) fail_msg("%u threads, %d of BLAS: %s", threads, blas_threads, fixture.text);
 }
 

@@ -11,6 +11,7 @@
 
 #include <cblas.h>
 
+#include "support/blas.h"
 #include "support/compare.h"
 #include "support/hostile.h"
 
@@ -33,6 +34,7 @@ typedef struct fixture {
     float *expected[THREADS][COUNTS]; /* bits of a single caller, by count */
     double *oracle[THREADS];          /* values and bounds for the most tokens */
     pthread_barrier_t start;
+    int blas_threads;
     bool by_bits;                     /* whether concurrent callers must get a single caller's bits */
 } fixture_t;
 
@@ -77,6 +79,7 @@ static void *call_layer(void *argument)
     float *y = malloc(MOST * D_MODEL * sizeof *y);
     ffn_context_options_t options = {.struct_size = sizeof options, .threads = worker->caller};
     ffn_context_t *context = NULL;
+    blas_threads_set_here(fixture.blas_threads);
     pthread_barrier_wait(&fixture.start);
     if (worker->caller != NO_CONTEXT && ffn_context_create(&options, &context) != FFN_OK) worker->failed++;
     for (int i = 0; i < worker->repetitions; i++)
@@ -107,8 +110,8 @@ static void expect_of_a_single_caller(void)
 static void check_workers(caller_t caller, int64_t count, int blas_threads)
 {
     worker_t workers[THREADS];
-    int before = openblas_get_num_threads();
-    openblas_set_num_threads(blas_threads);
+    int before = blas_threads_set(blas_threads);
+    fixture.blas_threads = blas_threads;
     /* With several threads OpenBLAS may give concurrent callers fewer than it gives one. */
     fixture.by_bits = blas_threads == 1;
     expect_of_a_single_caller();
@@ -117,8 +120,9 @@ static void check_workers(caller_t caller, int64_t count, int blas_threads)
     for (int64_t i = 0; i < count; i++) workers[i] = (worker_t){.index = i, .caller = caller, .repetitions = times};
     run_workers(workers, count, call_layer);
     int after = openblas_get_num_threads();
-    openblas_set_num_threads(before);
-    if (openblas_get_parallel() != 0) assert_int_equal(after, blas_threads);
+    blas_threads_set(before);
+    fixture.blas_threads = before;
+    if (blas_threads_most() > 1) assert_int_equal(after, blas_threads);
     for (int64_t i = 0; i < count; i++)
         if (workers[i].wrong || workers[i].failed || workers[i].busy)
             fail_msg("thread %lld, caller %d, %d threads of BLAS: %lld wrong, %lld failed, %lld busy (%s)", (long long)i, caller, blas_threads,
@@ -129,21 +133,21 @@ static void thirty_two_threads_without_contexts_share_a_layer(void **state)
 {
     (void)state;
     check_workers(NO_CONTEXT, THREADS, 1);
-    check_workers(NO_CONTEXT, THREADS, 2);
+    check_workers(NO_CONTEXT, THREADS, blas_threads_most());
 }
 
 static void thirty_two_threads_with_contexts_of_their_own_share_a_layer(void **state)
 {
     (void)state;
     check_workers(ONE_THREAD, THREADS, 1);
-    check_workers(ONE_THREAD, THREADS, 2);
+    check_workers(ONE_THREAD, THREADS, blas_threads_most());
 }
 
 static void threads_with_contexts_of_two_threads_share_a_layer(void **state)
 {
     (void)state;
     check_workers(TWO_THREADS, 6, 1);
-    check_workers(TWO_THREADS, 6, 2);
+    check_workers(TWO_THREADS, 6, blas_threads_most());
 }
 
 /* --------------------------------------------------------- one context, several threads */
@@ -154,6 +158,7 @@ static void *call_in_shared_context(void *argument)
 {
     worker_t *worker = argument;
     float *y = malloc(MOST * D_MODEL * sizeof *y);
+    blas_threads_set_here(fixture.blas_threads);
     pthread_barrier_wait(&fixture.start);
     for (int i = 0; i < worker->repetitions; i++) forward_once(worker, fixture.test.layer, shared, i % COUNTS, y);
     free(y);
@@ -190,6 +195,7 @@ static void *make_and_free(void *argument)
     worker_t *worker = argument;
     float *y = malloc(MOST * D_MODEL * sizeof *y), *weights = malloc(D_MODEL * D_FF * sizeof *weights);
     ffn_tensor_t view = {.role = FFN_ROLE_UP_WEIGHT, .ndim = 2, .data = weights, .shape = {D_FF, D_MODEL}};
+    blas_threads_set_here(fixture.blas_threads);
     pthread_barrier_wait(&fixture.start);
     for (int i = 0; i < worker->repetitions; i++) {
         ffn_context_options_t options = {.struct_size = sizeof options, .threads = 1 + (uint32_t)i % 3};
@@ -232,6 +238,7 @@ static void *fail_and_tell(void *argument)
 {
     worker_t *worker = argument;
     char expected[80];
+    blas_threads_set_here(fixture.blas_threads);
     pthread_barrier_wait(&fixture.start);
     for (int i = 0; i < worker->repetitions; i++) {
         int64_t width, d_ff = -1000 * (worker->index + 1) - i;
@@ -258,6 +265,7 @@ static void *call_once(void *argument)
 {
     float y[D_MODEL];
     worker_t *worker = argument;
+    blas_threads_set_here(fixture.blas_threads);
     if (ffn_last_error()[0]) worker->wrong++; /* of a thread in which nothing has failed */
     forward_once(worker, fixture.test.layer, NULL, 0, y);
     return NULL;
@@ -290,7 +298,8 @@ static void compute_oracle(int64_t i)
 static int set_up(void **state)
 {
     (void)state;
-    openblas_set_num_threads(1);
+    fixture.blas_threads = 1;
+    blas_threads_set(1);
     test_layer_make(&fixture.test, &layer_case);
     for (int64_t i = 0; i < THREADS; i++) {
         layer_data_t data = layer_data_make(&fixture.test, MOST, (uint64_t)i + 1);

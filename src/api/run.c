@@ -46,18 +46,26 @@ static ffn_status_t read_rows(const ffn_layer_t *layer, const ffn_run_t *run, fo
     return status;
 }
 
-static ffn_status_t run_forward(void *forward) {
-    return ffni_forward(forward);
+typedef struct moved {
+    const forward_t *forward;
+    int blas_threads;
+} moved_t;
+
+static ffn_status_t run_moved(void *argument) {
+    moved_t *moved = argument;
+    ffni_gemm_take_threads(moved->blas_threads);
+    return ffni_forward(moved->forward);
 }
 
-/* OpenBLAS may want more stack than the calling thread has left: threads with 64 kB are common in hosts. A new thread begins with the
- * floating-point environment of the one that starts it. */
-static ffn_status_t run_on_enough_stack(const ffn_layer_t *layer, forward_t *forward) {
+/* OpenBLAS may want more stack than the calling thread has left (threads with 64 kB are common in hosts), or threads that a fork left behind.
+ * A new thread begins with the floating-point environment of the one that starts it. */
+static ffn_status_t run_on_fit_thread(const ffn_layer_t *layer, const forward_t *forward) {
     int64_t rows = forward->x.count;
     uint64_t in = ffni_gemm_stack(rows, layer->hidden_width, layer->d_model), down = ffni_gemm_stack(rows, layer->d_out, layer->d_ff);
     uint64_t need = in > down ? in : down;
-    if (!need || ffni_stack_left() >= need + OWN_STACK) return run_forward(forward);
-    return ffni_run_with_stack(need + OWN_STACK, run_forward, forward);
+    if (!need || (ffni_stack_left() >= need + OWN_STACK && !ffni_gemm_lost_threads())) return ffni_forward(forward);
+    moved_t moved = {forward, ffni_gemm_threads()};
+    return ffni_run_with_stack(need + OWN_STACK, run_moved, &moved);
 }
 
 static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run) {
@@ -67,7 +75,7 @@ static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, 
     if (!status) status = ffni_context_enter(context, &forward.context);
     if (status) return status;
     fpenv_t saved = fpenv_enter();
-    status = run_on_enough_stack(layer, &forward);
+    status = run_on_fit_thread(layer, &forward);
     fpenv_leave(saved);
     ffni_context_leave(forward.context);
     return status;

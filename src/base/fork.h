@@ -5,4 +5,7 @@
 
 unsigned ffni_fork_generation(void);
 
+/* Whether this thread is the one that a child began with: other libraries may still count on threads that it had before. */
+int ffni_fork_survivor(void);
+
 #endif

@@ -79,8 +79,8 @@ ffn_status_t ffni_run_with_stack(uint64_t size, stack_fn *function, void *argume
         pthread_attr_destroy(&attributes);
     }
     if (failed)
-        return ffni_fail(FFN_NO_MEMORY, "the calling thread's stack is too small for OpenBLAS, and a thread with %" PRIu64
-                         " bytes of it cannot be started", size + THREAD_OWN);
+        return ffni_fail(FFN_NO_MEMORY, "OpenBLAS needs another thread here, and one with %" PRIu64 " bytes of stack cannot be started",
+                         size + THREAD_OWN);
     pthread_join(thread, NULL);
     if (call.status) ffni_error_set(call.text);
     return call.status;

@@ -5,6 +5,8 @@
 #endif
 #include "core/gemm.h"
 
+#include "base/fork.h"
+
 #include <cblas.h>
 
 #include <pthread.h>
@@ -104,11 +106,32 @@ static uint64_t gemm_stack(int64_t threads) {
     return gemv_stack(threads) + (threads > HEAP_THRESHOLD ? 0 : (uint64_t)(threads * threads) * ENTRY_SIZE) + OTHER_FRAMES;
 }
 
-/* With OpenMP the number of threads is asked for anew in each call, so that one thread now says nothing. */
+/* What openblas_get_parallel() returns. */
+enum { SERIAL = 0, OPENMP = 2 };
+
+/* OpenMP's run-time library, where OpenBLAS brings it along. The setter is for threads that libffn started itself. */
+extern int omp_get_max_threads(void) __attribute__((weak));
+extern __typeof__(void(int)) omp_set_num_threads __attribute__((weak));
+
+int ffni_gemm_threads(void) {
+    return openblas_get_parallel() == OPENMP && omp_get_max_threads ? omp_get_max_threads() : 0;
+}
+
+void ffni_gemm_take_threads(int threads) {
+    void (*const set)(int) = omp_set_num_threads;
+    if (threads && set) set(threads);
+}
+
+/* libgomp keeps a team of threads for each thread that has used it, and does not see that fork() leaves them behind. */
+int ffni_gemm_lost_threads(void) {
+    return openblas_get_parallel() == OPENMP && ffni_fork_survivor();
+}
+
+/* With OpenMP the number of threads is asked for anew in each call: openblas_get_num_threads() tells that of the last one. */
 static int is_threaded(void) {
-    enum { SERIAL = 0, OPENMP = 2 };
     int parallel = openblas_get_parallel();
-    return parallel == OPENMP || (parallel != SERIAL && openblas_get_num_threads() > 1);
+    if (parallel == OPENMP) return ffni_gemm_threads() != 1;
+    return parallel != SERIAL && openblas_get_num_threads() > 1;
 }
 
 uint64_t ffni_gemm_stack(int64_t rows, int64_t n, int64_t k) {

@@ -12,6 +12,14 @@ void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_str
 /* Bytes of stack that ffni_gemm may use for such a product: OpenBLAS's threaded driver keeps its work table there. */
 uint64_t ffni_gemm_stack(int64_t rows, int64_t n, int64_t k);
 
+/* With OpenMP the number of BLAS's threads belongs to the calling thread (0: there is no OpenMP). One that computes in place of another takes it
+ * over from that. */
+int ffni_gemm_threads(void);
+void ffni_gemm_take_threads(int threads);
+
+/* Whether BLAS would wait for threads that were lost in a fork: a new thread must call it. */
+int ffni_gemm_lost_threads(void);
+
 /* OpenBLAS's own description of itself. */
 const char *ffni_gemm_library(void);
 
