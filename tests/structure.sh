@@ -78,8 +78,10 @@ calls() { # calls REGEX FILE: the lines of FILE, comments blanked, that call a f
 }
 never='printf|vprintf|fprintf|vfprintf|puts|fputs|putchar|perror|abort|exit|_exit|quick_exit|assert|setlocale|signal|sigaction|fesetround|feenableexcept|openblas_set_[a-z_]*|goto_set_num_threads|omp_set_[a-z_]*|putenv|setenv'
 memory='malloc|calloc|realloc|free|aligned_alloc|posix_memalign|memalign|mmap|munmap|alloca'
+# The one exception: core/gemm.c hands a caller's number of OpenMP threads on to a thread of libffn's own.
+handed_on='^src/core/gemm\.c:.*omp_set_num_threads'
 while IFS= read -r -d '' file; do
-  while read -r line; do violation "$line (the library never calls this)"; done < <(calls "$never" "$file")
+  while read -r line; do violation "$line (the library never calls this)"; done < <(calls "$never" "$file" | grep -vE "$handed_on")
   case $file in
   src/base/* | src/io/*) ;;
   *) while read -r line; do violation "$line (memory comes from src/base alone)"; done < <(calls "$memory" "$file") ;;

@@ -109,17 +109,18 @@ static uint64_t gemm_stack(int64_t threads) {
 /* What openblas_get_parallel() returns. */
 enum { SERIAL = 0, OPENMP = 2 };
 
-/* OpenMP's run-time library, where OpenBLAS brings it along. The setter is for threads that libffn started itself. */
+/* OpenMP's run-time library, where OpenBLAS brings it along. */
 extern int omp_get_max_threads(void) __attribute__((weak));
-extern __typeof__(void(int)) omp_set_num_threads __attribute__((weak));
+extern void omp_set_num_threads(int threads) __attribute__((weak));
 
 int ffni_gemm_threads(void) {
     return openblas_get_parallel() == OPENMP && omp_get_max_threads ? omp_get_max_threads() : 0;
 }
 
+/* Sets a number that belongs to the calling thread alone, and is called on threads that libffn started: without it OpenBLAS would take over the
+ * new thread's default for the whole process. */
 void ffni_gemm_take_threads(int threads) {
-    void (*const set)(int) = omp_set_num_threads;
-    if (threads && set) set(threads);
+    if (threads && omp_set_num_threads) omp_set_num_threads(threads);
 }
 
 /* libgomp keeps a team of threads for each thread that has used it, and does not see that fork() leaves them behind. */
