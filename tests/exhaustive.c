@@ -135,6 +135,7 @@ int main(int argc, char **argv)
     }
     bool within = true;
     for (int c = 0; c < kernel_case_count; c++)
-        if (kernel_cases[c].exhaustive && is_wanted(kernel_cases[c].name, names)) within = sweep_kernel(&kernel_cases[c], step, (int)threads) && within;
+        if (kernel_cases[c].exhaustive && is_wanted(kernel_cases[c].name, names))
+            within = sweep_kernel(&kernel_cases[c], step, (int)threads) && within;
     return within ? 0 : 1;
 }

@@ -184,7 +184,9 @@ static void one_nan_makes_a_row_of_nan(void **state)
                     x[at] = NAN;
                     levels[l].table->normalise[kind](&norm, n, got, x);
                     for (int64_t i = 0; i < n; i++)
-                        if (!isnan(got[i])) fail_msg("%s, %s: NaN at %lld of %lld, element %lld is %g", levels[l].name, norm_names[kind], (long long)at, (long long)n, (long long)i, (double)got[i]);
+                        if (!isnan(got[i]))
+                            fail_msg("%s, %s: NaN at %lld of %lld, element %lld is %g", levels[l].name, norm_names[kind], (long long)at,
+                                     (long long)n, (long long)i, (double)got[i]);
                 }
 }
 
@@ -217,7 +219,8 @@ static void combine_is_the_formula_in_float32(void **state)
                 const float expected = combined(in[0][i], bias ? bias + i : NULL, scale ? scale + i : NULL, residual ? residual + i : NULL,
                                                 residual_scale ? residual_scale + i : NULL);
                 if (ulp_distance(expected, got[i]) != 0)
-                    fail_msg("%s, combine, given %x, element %lld: expected %.9g, got %.9g", levels[l].name, (unsigned)given, (long long)i, (double)expected, (double)got[i]);
+                    fail_msg("%s, combine, given %x, element %lld: expected %.9g, got %.9g", levels[l].name, (unsigned)given, (long long)i,
+                             (double)expected, (double)got[i]);
             }
         }
 }

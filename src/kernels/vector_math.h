@@ -57,18 +57,18 @@ INLINE vf clamp(vf x, vf low, vf high)
     return vf_at_least(vf_at_most(x, high), low);
 }
 
-/* c[0] + c[1] x + ... + c[n-1] x^(n-1), even and odd powers by a Horner scheme each in x^2: half the latency of one scheme, for one product
- * more. n >= 2 is a constant wherever it is called. */
+/* c[0] + c[1] x + ... + c[n-1] x^(n-1), n >= 3: c[0] + x R(x), and R's even and odd powers by a Horner scheme each in x^2, which has half the latency
+ * of one scheme for one product more. All but the last rounding are of terms that x makes small. n is a constant wherever it is called. */
 INLINE vf polynomial(vf x, const float *c, int n)
 {
     const vf square = vf_mul(x, x);
     vf last = vf_set1(c[n - 1]), other = vf_set1(c[n - 2]);
-    for (int i = n - 3; i >= 0; i--) {
+    for (int i = n - 3; i >= 1; i--) {
         const vf next = vf_fma(last, square, vf_set1(c[i]));
         last = other;
         other = next;
     }
-    return vf_fma(last, x, other);
+    return vf_fma(vf_fma(last, x, other), x, vf_set1(c[0]));
 }
 
 /* 2^k, k a whole number from -126 to 127: the exponent's bits, put in place. */
@@ -105,12 +105,17 @@ INLINE vf value_of(scaled_t x)
     return vf_mul(x.v, power_of_two(x.rest));
 }
 
-/* e^(hi + lo) for -250 < hi <= 0, within 1.8 u. */
-INLINE scaled_t exp_of(vf hi, vf lo)
+/* factor * e^(hi + lo) for -250 < hi <= 0, within 1.8 u: the product is rounded once. */
+INLINE scaled_t exp_times(vf factor, vf hi, vf lo)
 {
     const exp_parts_t e = exp_parts(hi, lo, 0.0f);
-    const vf normal = vf_at_least(e.k, vf_set1(-100.0f)), power = power_of_two(normal);
-    return (scaled_t){vf_fma(e.p, power, power), vf_sub(e.k, normal)};
+    const vf normal = vf_at_least(e.k, vf_set1(-100.0f)), lifted = vf_mul(factor, power_of_two(normal));
+    return (scaled_t){vf_fma(e.p, lifted, lifted), vf_sub(e.k, normal)};
+}
+
+INLINE scaled_t exp_of(vf hi, vf lo)
+{
+    return exp_times(vf_set1(1.0f), hi, lo);
 }
 
 /* e^x - 1 for x <= 0, within 3 u: 2^k p + (2^k - 1), where the second term is exact (k >= -24) or its rounding invisible. The result is -1 from
@@ -121,13 +126,11 @@ INLINE vf exp_minus_one(vf x)
     return vf_fma(e.power, e.p, vf_sub(e.power, vf_set1(1.0f)));
 }
 
-/* factor * sigmoid(-(hi + lo)) = factor e / (1 + e), e = e^-(hi + lo), for 0 <= hi < 250, within 4 u. factor * e is rounded once. */
+/* factor * sigmoid(-(hi + lo)) = factor e / (1 + e), e = e^-(hi + lo), for 0 <= hi < 250, within 4 u. */
 INLINE scaled_t logistic_tail(vf hi, vf lo, vf factor)
 {
-    const exp_parts_t e = exp_parts(vf_neg(hi), vf_neg(lo), 0.0f);
-    const vf normal = vf_at_least(e.k, vf_set1(-100.0f)), power = power_of_two(normal), product = vf_mul(factor, power);
-    const vf quotient = vf_div(vf_fma(e.p, product, product), vf_add(vf_set1(1.0f), vf_fma(e.p, power, power)));
-    return (scaled_t){quotient, vf_sub(e.k, normal)};
+    const scaled_t e = exp_of(vf_neg(hi), vf_neg(lo)), product = exp_times(factor, vf_neg(hi), vf_neg(lo));
+    return (scaled_t){vf_div(product.v, vf_add(vf_set1(1.0f), e.v)), e.rest};
 }
 
 /* log(1 + e) for e <= 1: 2 atanh(s) = 2s (1 + s^2/3 + s^4/5 + ...), s = e / (2 + e) <= 1/3, the series as a polynomial fitted to 2^-33.
