@@ -3,9 +3,8 @@
  * Every allocation fails once, and so does all else that the system may refuse: threads, thread-specific keys. Each failure is FFN_NO_MEMORY
  * with a sentence (or fewer threads), loses nothing, and leaves handles that work when the memory is there again.
  *
- * The functions of the C library that are to fail are defined here, in front of its own.
+ * The functions of the C library that are to fail are wrapped by the linker (--wrap in CMakeLists.txt).
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,26 +43,33 @@ static bool fails(fault_t *fault)
     return spare >= 0 && calls >= spare;
 }
 
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument);
+int __real_pthread_key_create(pthread_key_t *key, void (*destructor)(void *));
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destructor)(void *));
+int __real_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value);
 
-void *aligned_alloc(size_t alignment, size_t size)
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
-    return fails(&no_memory) ? NULL : REAL(aligned_alloc)(alignment, size);
+    return fails(&no_memory) ? NULL : __real_aligned_alloc(alignment, size);
 }
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
 {
-    return fails(&no_thread) ? EAGAIN : REAL(pthread_create)(thread, attributes, function, argument);
+    return fails(&no_thread) ? EAGAIN : __real_pthread_create(thread, attributes, function, argument);
 }
 
-int pthread_key_create(pthread_key_t *key, void (*destructor)(void *))
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destructor)(void *))
 {
-    return fails(&no_key) ? EAGAIN : REAL(pthread_key_create)(key, destructor);
+    return fails(&no_key) ? EAGAIN : __real_pthread_key_create(key, destructor);
 }
 
-int pthread_setspecific(pthread_key_t key, const void *value)
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
 {
-    return fails(&no_value) ? ENOMEM : REAL(pthread_setspecific)(key, value);
+    return fails(&no_value) ? ENOMEM : __real_pthread_setspecific(key, value);
 }
 
 /* ------------------------------------------------------------------- fixtures */
