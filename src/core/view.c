@@ -31,16 +31,11 @@ static int64_t magnitude(int64_t value) {
 }
 
 int ffni_view_is_writable(const view_t *view) {
-    int64_t outer_size = view->rows, outer = magnitude(view->row_stride);
-    int64_t inner_size = view->columns, inner = magnitude(view->column_stride);
-    if (outer_size == 1) return inner_size == 1 || inner >= 4;
-    if (inner_size == 1) return outer >= 4;
-    if (outer < inner) {
-        int64_t size = outer_size, stride = outer;
-        outer_size = inner_size, outer = inner;
-        inner_size = size, inner = stride;
-    }
-    return inner >= 4 && outer >= (inner_size - 1) * inner + 4;
+    int64_t row = magnitude(view->row_stride), column = magnitude(view->column_stride);
+    if (view->rows == 1) return view->columns == 1 || column >= 4;
+    if (view->columns == 1) return row >= 4;
+    if (row < column) return row >= 4 && column >= (view->rows - 1) * row + 4;
+    return column >= 4 && row >= (view->columns - 1) * column + 4;
 }
 
 /* The addresses of a writable view, from its lowest: outer steps over all that the inner ones span, so that an offset has one way to be theirs.
