@@ -38,9 +38,15 @@ static void complain(const char *what)
     fixture.failed = true;
 }
 
+/* All but the most tokens where it would take long. */
+static int64_t counts(void)
+{
+    return COUNT_OF(token_counts) - test_quick();
+}
+
 static void run_all_counts(ffn_context_t *context, const float *expected)
 {
-    for (int64_t i = 0; i < COUNT_OF(token_counts); i++) {
+    for (int64_t i = 0; i < counts(); i++) {
         int64_t n = token_counts[i] * D_MODEL;
         char what[60];
         memset(fixture.y, 0xff, (size_t)n * sizeof(float));
@@ -79,7 +85,7 @@ static void check(void (*on_stack)(small_stack_fn *, void *), uint32_t threads, 
     fixture.blas_threads = blas_threads;
     fixture.failed = false;
     float *expected = fixture.expected;
-    for (int64_t i = 0; i < COUNT_OF(token_counts); i++) {
+    for (int64_t i = 0; i < counts(); i++) {
         assert_ok(ffn_layer_forward(fixture.layer, NULL, token_counts[i], fixture.x, 0, expected, 0));
         expected += token_counts[i] * D_MODEL;
     }
@@ -90,18 +96,23 @@ static void check(void (*on_stack)(small_stack_fn *, void *), uint32_t threads, 
     if (fixture.failed) fail_msg("%u threads, %d of BLAS: %s", threads, blas_threads, fixture.text);
 }
 
+static void check_all(void (*on_stack)(small_stack_fn *, void *))
+{
+    int first = test_quick() ? 2 : 1; /* two need more than one */
+    for (int blas_threads = first; blas_threads <= 2; blas_threads++)
+        for (int threads = first; threads <= 2; threads++) check(on_stack, (uint32_t)threads, blas_threads);
+}
+
 static void a_small_thread_does_everything(void **state)
 {
     (void)state;
-    for (int blas_threads = 1; blas_threads <= 2; blas_threads++)
-        for (uint32_t threads = 1; threads <= 2; threads++) check(on_small_thread, threads, blas_threads);
+    check_all(on_small_thread);
 }
 
 static void a_coroutine_does_everything(void **state)
 {
     (void)state;
-    for (int blas_threads = 1; blas_threads <= 2; blas_threads++)
-        for (uint32_t threads = 1; threads <= 2; threads++) check(on_coroutine, threads, blas_threads);
+    check_all(on_coroutine);
 }
 
 static void ask_for_stack(void *left)
