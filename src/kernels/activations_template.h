@@ -113,10 +113,10 @@ INLINE vf mish(vf x, const activation_t *a)
     const vf zero = vf_set1(0.0f), one = vf_set1(1.0f), two = vf_set1(2.0f), limit = vf_set1(120.0f);
     const vm negative = vf_less(x, zero);
     const vf near = vf_at_least(x, vf_neg(limit)), exponent = vf_neg(vf_at_most(vf_abs(x), limit));
-    const vf e = exp_of(exponent, zero).v, e2 = vf_add(e, e);
+    const vf e = exp_of(exponent, zero).v;
     const scaled_t xe = exp_times(vf_at_most(near, limit), exponent, zero);
     const vf above = vf_select(negative, vf_fma(xe.v, e, vf_add(xe.v, xe.v)), vf_fma(xe.v, two, near));
-    const vf below = vf_select(negative, vf_fma(e, e, vf_add(e2, two)), vf_fma(e2, e, vf_add(e2, one)));
+    const vf below = vf_select(negative, vf_fma(e, vf_add(e, two), two), vf_fma(vf_add(e, e), vf_add(e, one), one));
     return value_of((scaled_t){vf_div(above, below), vf_select(negative, xe.rest, zero)});
 }
 
