@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sweeps all 2^32 inputs through the activation kernels of every level of this machine and prints each one's worst error in ulp. Exits with 1 if a
- * bound is exceeded, with 2 for a wrong argument. Hours on one core for all; docs/accuracy.md records a run.
+ * bound is exceeded, with 2 for a wrong argument. 45 minutes of one core for all; docs/accuracy.md records a run.
  *
  *     exhaustive [--threads N] [--step N] [NAME...]
  *
