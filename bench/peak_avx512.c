@@ -3,6 +3,7 @@
 #include "peak.h"
 
 #define WIDTH 16
+typedef float vector_t __attribute__((vector_size(WIDTH * sizeof(float))));
 #include "peak_loop.h"
 
 double peak_avx512(long rounds, float *sink) {

@@ -3,6 +3,7 @@
 #include "peak.h"
 
 #define WIDTH 1
+typedef float vector_t;
 #include "peak_loop.h"
 
 double peak_scalar(long rounds, float *sink) {
