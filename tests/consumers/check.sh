@@ -4,7 +4,7 @@
 #     installed    find_package on an installed tree that was moved after it was installed
 #     pkg-config   plain compiler calls with pkg-config on such a tree: shared, static, C++
 #     subproject   add_subdirectory
-#     build-tree   the library where it was built, not installed; also README.md's program
+#     build-tree   the library where it was built, not installed; also README.md's programs, in one
 set -euo pipefail
 way=$1
 build=$(cd "$2" && pwd)
@@ -122,7 +122,7 @@ build-tree)
   cc -std=c11 -I"$source/include" "$here/consumer.c" "$build/libffn.so" -Wl,-rpath,"$build" -o "$work/shared"
   "$work/shared"
   awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" >"$work/readme.c"
-  cc -std=c11 -Wall -Wextra -Werror -I"$source/include" "$work/readme.c" "$build/libffn.so" -Wl,-rpath,"$build" -o "$work/readme"
+  cc -std=c11 -Wall -Wextra -Werror -I"$source/include" "$work/readme.c" "$build/libffn-io.so" "$build/libffn.so" -Wl,-rpath,"$build" -o "$work/readme"
   "$work/readme"
   read -ra blas < <(pkg-config --libs openblas)
   cc -std=c11 -I"$source/include" "$here/consumer.c" "$build/libffn.a" "${blas[@]}" -lm -pthread -o "$work/static"
