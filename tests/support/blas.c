@@ -3,11 +3,15 @@
 
 #include <cblas.h>
 
+#include <stdlib.h>
+#include <string.h>
+
 enum { SERIAL = 0, OPENMP = 2 };
 
 int blas_threads_most(void)
 {
-    return openblas_get_parallel() == SERIAL ? 1 : 2;
+    const char *wanted = getenv("OPENBLAS_NUM_THREADS");
+    return openblas_get_parallel() == SERIAL || (wanted && strcmp(wanted, "1") == 0) ? 1 : 2;
 }
 
 int blas_threads_set(int threads)

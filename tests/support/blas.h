@@ -5,7 +5,8 @@
 #ifndef FFN_TEST_BLAS_H
 #define FFN_TEST_BLAS_H
 
-/* The most threads that a test should ask for: 1 of a serial OpenBLAS, else 2. */
+/* The most threads that a test should ask for: 1 of a serial OpenBLAS, or with OPENBLAS_NUM_THREADS=1 in the environment (valgrind runs one thread
+ * at a time, and those of OpenBLAS spin), else 2. */
 int blas_threads_most(void);
 
 /* Sets the number of threads for the process, and returns what it was. */
