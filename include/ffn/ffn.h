@@ -163,7 +163,7 @@ typedef struct ffn_context_info {
 } ffn_context_info_t;
 
 /* Writes what the context is to *info: as many bytes as both sides know; what only a newer caller knows becomes 0.
- * context NULL: the calling thread's (threads 1). Statuses: FFN_INVALID, FFN_BUSY. */
+ * context NULL: the calling thread's (threads 1). Statuses: FFN_INVALID, FFN_NO_MEMORY (context NULL, in a thread's first call), FFN_BUSY. */
 FFN_API ffn_status_t ffn_context_info(ffn_context_t *context, ffn_context_info_t *info);
 
 /* ---------------------------------------------------------------- Tensors */
@@ -341,7 +341,8 @@ FFN_API void ffn_layer_free(ffn_layer_t *layer);
  * Same arguments, machine, library, engine and thread counts: same bits. With the blas engine the bits of a token may change with the number of
  * tokens and of BLAS threads, as OpenBLAS's do.
  * A layer with an external residual needs ffn_layer_run: FFN_INVALID here.
- * Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory; never after ffn_context_reserve), FFN_BUSY. */
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory: never after ffn_context_reserve; or a thread to compute on, where the calling one has too
+ * little stack for OpenBLAS's threads), FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_forward(const ffn_layer_t *layer, ffn_context_t *context, int64_t tokens, const float *x, int64_t x_stride,
                                        float *y, int64_t y_stride);
 

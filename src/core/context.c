@@ -111,8 +111,11 @@ ffn_status_t ffni_context_scratch(ffn_context_t *context, uint64_t bytes) {
     if (bytes <= context->scratch_bytes) return FFN_OK;
     char *scratch = ffni_allocate(&context->allocator, bytes, "scratch memory");
     if (!scratch) return FFN_NO_MEMORY;
-    ffni_release(&context->allocator, context->scratch, context->scratch_bytes);
+    /* In this order: another thread may fork at any moment, and the child goes on with what it finds. */
+    char *old = context->scratch;
+    uint64_t old_bytes = context->scratch_bytes;
     context->scratch = scratch;
     context->scratch_bytes = bytes;
+    ffni_release(&context->allocator, old, old_bytes);
     return FFN_OK;
 }
