@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What openblas_get_parallel() returns of the flavours that need care. */
+enum { SERIAL = 0, OPENMP = 2 };
+
 /* Up to GEMV_ROWS rows go row by row through sgemv where the matrix stays in cache from one row to the next: sgemm packs the whole matrix for
  * them. Larger matrices are read from memory once per row, which pays for a single row only. */
 enum { GEMV_ROWS = 6, GEMV_BYTES = 8 << 20 };
@@ -29,24 +32,24 @@ static int goes_by_row(int64_t rows, int64_t n, int64_t k) {
  * So fork() waits for the products under way, and new ones wait for it. The handlers are registered after OpenBLAS's own, which end its threads,
  * and so run before them. */
 #if defined(PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP)
-#define FORK_GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP /* products must not keep fork() waiting one after the other */
+#define OPEN_GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP /* products must not keep fork() waiting one after the other */
 #else
-#define FORK_GATE PTHREAD_RWLOCK_INITIALIZER
+#define OPEN_GATE PTHREAD_RWLOCK_INITIALIZER
 #endif
-static pthread_rwlock_t fork_gate = FORK_GATE;
+static pthread_rwlock_t gate = OPEN_GATE;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void before_fork(void) {
-    pthread_rwlock_wrlock(&fork_gate);
+    pthread_rwlock_wrlock(&gate);
 }
 
 static void after_fork_in_parent(void) {
-    pthread_rwlock_unlock(&fork_gate);
+    pthread_rwlock_unlock(&gate);
 }
 
 static void after_fork_in_child(void) {
-    static const pthread_rwlock_t open = FORK_GATE;
-    memcpy(&fork_gate, &open, sizeof open); /* its owner has another thread id here */
+    static const pthread_rwlock_t open = OPEN_GATE;
+    memcpy(&gate, &open, sizeof open); /* its owner has another thread id here */
 }
 
 static void register_fork_handlers(void) {
@@ -66,11 +69,16 @@ static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t
         cblas_sgemv(CblasRowMajor, CblasTrans, depth, width, 1.0f, b, width, a + row * a_stride, 1, 0.0f, c + row * n, 1);
 }
 
+/* The serial flavour takes its work memory without a lock (unless built with USE_LOCKING, which Debian's is not): two callers at once may be
+ * given the same. They go through the gate one at a time. */
 void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
     pthread_once(&fork_once, register_fork_handlers);
-    pthread_rwlock_rdlock(&fork_gate);
+    if (openblas_get_parallel() == SERIAL)
+        pthread_rwlock_wrlock(&gate);
+    else
+        pthread_rwlock_rdlock(&gate);
     multiply(rows, n, k, a, a_stride, b, c);
-    pthread_rwlock_unlock(&fork_gate);
+    pthread_rwlock_unlock(&gate);
 }
 
 /* openblas_get_config writes to a static buffer: asked once. */
@@ -105,9 +113,6 @@ static uint64_t gemm_stack(int64_t threads) {
     enum { HEAP_THRESHOLD = 160, ENTRY_SIZE = 128, OTHER_FRAMES = 64 * 1024 };
     return gemv_stack(threads) + (threads > HEAP_THRESHOLD ? 0 : (uint64_t)(threads * threads) * ENTRY_SIZE) + OTHER_FRAMES;
 }
-
-/* What openblas_get_parallel() returns. */
-enum { SERIAL = 0, OPENMP = 2 };
 
 /* OpenMP's run-time library, where OpenBLAS brings it along. */
 extern int omp_get_max_threads(void) __attribute__((weak));
