@@ -7,9 +7,16 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# All that each compiler can say of a header; for clang less what it says of newer standards to users of older ones, and of pointers as such.
+declare -A warnings=(
+  [gcc]="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Wsign-conversion -Wcast-qual -Wcast-align=strict -Wpadded -Wredundant-decls"
+  [clang]="-Weverything -Wno-unknown-warning-option -Wno-pre-c11-compat -Wno-c++98-compat -Wno-c++98-compat-pedantic -Wno-unsafe-buffer-usage"
+)
 compiles() { # compiles COMPILER LANGUAGE FLAG...
+  local flags
   echo "$*"
-  "$1" -x "$2" "${@:3}" -Iinclude -Wall -Wextra -Wpedantic -Wundef -Wconversion -Werror -fsyntax-only "$work/program.c"
+  read -ra flags <<<"${warnings[$1]}"
+  "$1" -x "$2" "${@:3}" -Iinclude "${flags[@]}" -Werror -fsyntax-only "$work/program.c"
 }
 # Another language's bindings are generated from it: nothing but the two standard headers (and ffn.h), no inline function, no macro with arguments.
 check() { # check HEADER ALLOWED-INCLUDES
@@ -18,7 +25,7 @@ check() { # check HEADER ALLOWED-INCLUDES
   for compiler in gcc clang; do
     command -v "$compiler" >/dev/null || continue
     compilers=$((compilers + 1))
-    compiles "$compiler" c -std=c11 -Wshadow -Wstrict-prototypes
+    compiles "$compiler" c -std=c11 -Wstrict-prototypes -Wmissing-prototypes
     compiles "$compiler" c -std=c11 -DFFN_NO_VISIBILITY
     compiles "$compiler" c -std=c2x
     compiles "$compiler" c++ -std=c++11

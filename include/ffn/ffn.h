@@ -154,7 +154,7 @@ FFN_API void ffn_context_free(ffn_context_t *context);
  * Statuses: FFN_INVALID, FFN_NO_MEMORY (the context is as before), FFN_BUSY. */
 FFN_API ffn_status_t ffn_context_reserve(ffn_context_t *context, const ffn_layer_t *layer, int64_t tokens);
 
-typedef struct ffn_context_info {
+typedef struct ffn_context_info_t {
     uint32_t struct_size;       /* set by the caller: sizeof(ffn_context_info_t) */
     uint32_t flags;             /* 0 */
     uint32_t threads_requested; /* after the default was resolved */
@@ -369,7 +369,7 @@ typedef struct ffn_run {
  * Statuses: as ffn_layer_forward; FFN_UNSUPPORTED (a dtype, unknown fields of a larger struct). */
 FFN_API ffn_status_t ffn_layer_run(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run);
 
-typedef struct ffn_layer_info {
+typedef struct ffn_layer_info_t {
     uint32_t struct_size;   /* set by the caller: sizeof(ffn_layer_info_t) */
     uint32_t flags;         /* as in the options */
     int64_t d_model;

@@ -66,7 +66,7 @@ FFN_API ffn_status_t ffn_model_open(const char *path, const ffn_model_options_t 
 /* NULL is fine. Layers made from the model live on. */
 FFN_API void ffn_model_free(ffn_model_t *model);
 
-typedef struct ffn_model_info {
+typedef struct ffn_model_info_t {
     uint32_t struct_size;  /* set by the caller: sizeof(ffn_model_info_t) */
     uint32_t flags;        /* 0 */
     int64_t tensor_count;
@@ -80,7 +80,7 @@ typedef struct ffn_model_info {
 FFN_API ffn_status_t ffn_model_info(const ffn_model_t *model, ffn_model_info_t *info);
 
 /* A tensor as the file describes it. */
-typedef struct ffn_model_tensor {
+typedef struct ffn_model_tensor_t {
     uint32_t struct_size;  /* set by the caller: sizeof(ffn_model_tensor_t) */
     uint32_t ndim;
     const char *name;      /* UTF-8, NUL-terminated */
@@ -122,7 +122,7 @@ typedef struct ffn_model_binding {
 
 /* A feed-forward layer of a model: what libffn is to be given. Made by ffn_model_layer, or by hand: every field but the bindings and the options'
  * activation may then be left 0. To override something, copy the struct, the options or the bindings, and change the copy. */
-typedef struct ffn_model_layer {
+typedef struct ffn_model_layer_t {
     uint32_t struct_size;                /* sizeof(ffn_model_layer_t) */
     uint32_t flags;                      /* FFN_MODEL_BRANCH, or 0 */
     const char *family;                  /* row of the family table, such as "llama" */
@@ -159,7 +159,7 @@ typedef struct ffn_npy ffn_npy_t;
 FFN_API ffn_status_t ffn_npy_open(const char *path, ffn_npy_t **npy);
 FFN_API void ffn_npy_free(ffn_npy_t *npy); /* NULL is fine */
 
-typedef struct ffn_npy_info {
+typedef struct ffn_npy_info_t {
     uint32_t struct_size; /* set by the caller: sizeof(ffn_npy_info_t) */
     uint32_t ndim;
     int64_t shape[32];    /* the first ndim; the others 0 */
