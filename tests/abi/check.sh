@@ -41,6 +41,11 @@ symbols)
   baseline=$here/symbols.txt
   case $2 in *libffn-io.so) baseline=$here/symbols_io.txt ;; esac
   symbols "$2" >"$work/now"
+  if others=$(grep -vE '^(SONAME libffn|NODELETE$|ffn_[a-z0-9_]+@@FFN_[0-9])' "$work/now"); then
+    echo "exported by $2 without the prefix ffn_ and a version:"
+    echo "$others"
+    exit 1
+  fi
   if strays=$(stray_globals "$3" | grep .); then
     echo "global symbols of $3 without the prefix ffn_, ffni_ or ffnio_:"
     echo "$strays"

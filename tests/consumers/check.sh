@@ -4,7 +4,7 @@
 #     installed    find_package on an installed tree that was moved after it was installed
 #     pkg-config   plain compiler calls with pkg-config on such a tree: shared, static, C++
 #     subproject   add_subdirectory
-#     build-tree   the library where it was built, not installed; also README.md's programs, in one
+#     build-tree   the library where it was built, not installed, by its path and with pkg-config; also README.md's programs, in one
 set -euo pipefail
 way=$1
 build=$(cd "$2" && pwd)
@@ -91,6 +91,8 @@ pkg-config)
   read -ra flags < <(pkg-config --cflags --libs ffn)
   read -ra static_flags < <(pkg-config --static --cflags --libs ffn)
   case "${flags[*]}" in *openblas*) fail "shared users get OpenBLAS's flags: ${flags[*]}" ;; esac
+  PKG_CONFIG_LIBDIR=${pc%/ffn.pc} PKG_CONFIG_PATH='' pkg-config --cflags --libs ffn ffn-io >/dev/null ||
+    fail "shared users need the .pc file of another library"
 
   cc -std=c11 "$here/consumer.c" "${flags[@]}" -o "$work/shared"
   LD_LIBRARY_PATH=$lib "$work/shared"
@@ -111,6 +113,11 @@ pkg-config)
   cc -std=c11 "$here/io_consumer.c" "${io_static_flags[@]}" -o "$work/io_static"
   "$work/io_static"
   linked_static "$work/io_static"
+  # a program without any shared library, where the others are there as archives too
+  if echo 'int main(void) { return 0; }' | cc -static -x c - -lopenblas -lm -o "$work/plain" 2>/dev/null; then
+    cc -static -std=c11 "$here/consumer.c" "${static_flags[@]}" -o "$work/all_static"
+    "$work/all_static"
+  fi
   ;;
 subproject)
   build_and_run -DFFN_SOURCE_DIR="$source" -DFFN_BUILD_IO=ON
@@ -128,6 +135,14 @@ build-tree)
   cc -std=c11 -I"$source/include" "$here/consumer.c" "$build/libffn.a" "${blas[@]}" -lm -pthread -o "$work/static"
   "$work/static"
   linked_static "$work/static"
+  # pkg-config prefers ffn-uninstalled.pc, which is in the build directory
+  export PKG_CONFIG_PATH=$build
+  for library in '' io_; do
+    read -ra flags < <(pkg-config --cflags --libs "ffn${library:+-io}")
+    cc -std=c11 "$here/${library}consumer.c" "${flags[@]}" -o "$work/${library}uninstalled"
+    LD_LIBRARY_PATH=$build "$work/${library}uninstalled"
+    linked_shared "$work/${library}uninstalled"
+  done
   ;;
 *) fail "unknown way: $way" ;;
 esac
