@@ -401,6 +401,95 @@ FFN_API ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t
  * *gated_d_ff is 0 on failure. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_gated_d_ff(int64_t d_ff, int64_t multiple, int64_t *gated_d_ff);
 
+/* -------------------------------------------------------- Initialisation */
+
+/* Schemes of random weights, over one array. in and out are the fans of the matrix [out, in] (of each one by itself, where gate and up are fused),
+ * L the layers of the model; U(b) is uniform in [-b, b], N(s) normal with mean 0 and standard deviation s. g is options.gain, "(v)" its default. */
+enum {
+    FFN_INIT_XAVIER_UNIFORM = 1,  /* U(g sqrt(6 / (in + out))), g (1)       Glorot & Bengio 2010 */
+    FFN_INIT_XAVIER_NORMAL = 2,   /* N(g sqrt(2 / (in + out))), g (1) */
+    FFN_INIT_KAIMING_UNIFORM = 3, /* U(g sqrt(3 / in)), g (sqrt 2, ReLU's)  He et al., arXiv 1502.01852 */
+    FFN_INIT_KAIMING_NORMAL = 4,  /* N(g / sqrt(in)), g (sqrt 2) */
+    FFN_INIT_LECUN_NORMAL = 5,    /* N(g / sqrt(in)), g (1) */
+    FFN_INIT_NORMAL = 6,          /* N(g), g (0.02)                         BERT, GPT-2 */
+    FFN_INIT_TRUNCATED_NORMAL = 7,/* N(g), g (0.02), cut at `cutoff` (2) standard deviations */
+    FFN_INIT_TORCH_LINEAR = 8,    /* U(1 / sqrt(in)): PyTorch's Linear, weight and bias (whose in is the matrix's) */
+    FFN_INIT_T5 = 9,              /* N(g / sqrt(in)), g (1): T5's initializer_factor */
+    FFN_INIT_GPT2_SCALED = 10,    /* N(g / sqrt(2 L)), g (0.02): the down matrix of GPT-2 and Megatron */
+    FFN_INIT_NEOX_SMALL = 11,     /* N(sqrt(2 / (5 in))): GPT-NeoX's small_init of up and gate, whose in is d_model */
+    FFN_INIT_NEOX_WANG = 12,      /* N(2 / (L sqrt(out))): GPT-NeoX's wang_init of down, whose out is d_model */
+    FFN_INIT_UNIFORM_UNIT_SCALING = 13 /* U(sqrt(6 g / (in + out))), g (1): tensor2tensor's uniform_unit_scaling */
+};
+
+/* options.flags of ffn_weight_init */
+enum { FFN_INIT_KEEP_VARIANCE = 1 }; /* with a cutoff: s is the standard deviation after the cut (variance_scaling of TF and Flax: 1 / 0.8796 at 2) */
+
+typedef struct ffn_init_options {
+    uint32_t struct_size; /* required: sizeof(ffn_init_options_t) */
+    uint32_t flags;       /* FFN_INIT_KEEP_VARIANCE or 0 */
+    uint32_t scheme;      /* required: FFN_INIT_* */
+    float gain;           /* g, > 0. 0: the scheme's default. Must be 0 where the formula has none */
+    uint64_t seed;        /* any number */
+    uint64_t stream;      /* which array of that seed: 0 to 2^32 - 1. Arrays with different numbers are independent */
+    int64_t fan_in;       /* required where the formula has it, at least 1; else not looked at */
+    int64_t fan_out;
+    int64_t layers;
+    float cutoff;         /* normal schemes: draw within +-cutoff standard deviations, > 0. 0: no limit (TRUNCATED_NORMAL: 2) */
+    uint32_t reserved;    /* 0 */
+} ffn_init_options_t;
+
+/* Fills values[0 .. count-1]. values[i] is a function of (scheme's scale, seed, stream, i) alone: word i % 4 of Philox 4x32-10 with the key `seed`
+ * and the counter (i / 4 mod 2^32, i / 2^34, stream, 0xffff0000), made a number in (0, 1) as (word + 1/2) / 2^32, then stretched, or put through
+ * the inverse of the normal distribution. count 0 does nothing. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_weight_init(float *values, int64_t count, const ffn_init_options_t *options);
+
+/* ------------------------------------------------------------- Optimisers */
+
+/* One step each over n numbers of one array. Arrays must not overlap each other, except that all may be NULL with n = 0. The context's threads help
+ * (NULL: the calling thread alone); results do not depend on them, nor on the ISA level. NaN and infinity go through as the formula has it. */
+
+/* options.flags of ffn_sgd_step */
+enum { FFN_SGD_NESTEROV = 1 };
+
+typedef struct ffn_sgd_options {
+    uint32_t struct_size; /* required: sizeof(ffn_sgd_options_t) */
+    uint32_t flags;       /* FFN_SGD_NESTEROV (needs momentum), or 0 */
+    float learning_rate;  /* finite, >= 0 */
+    float momentum;       /* 0 to below 1 */
+    float weight_decay;   /* finite, >= 0: added to the gradient (L2) */
+    uint32_t reserved;    /* 0 */
+} ffn_sgd_options_t;
+
+/* g = gradient + weight_decay * weight; velocity = momentum * velocity + g; weight -= learning_rate * velocity (Nesterov: g + momentum * velocity).
+ * velocity is the optimiser's state, zeros before the first step; NULL where momentum is 0. Statuses: FFN_INVALID, FFN_NO_MEMORY (a thread's first
+ * call), FFN_BUSY. */
+FFN_API ffn_status_t ffn_sgd_step(ffn_context_t *context, const ffn_sgd_options_t *options, int64_t n, float *weight, const float *gradient,
+                                  float *velocity);
+
+typedef struct ffn_adamw_options {
+    uint32_t struct_size; /* required: sizeof(ffn_adamw_options_t) */
+    uint32_t flags;       /* 0: none is defined yet */
+    int64_t step;         /* required: 1, 2, 3, ... */
+    float learning_rate;  /* finite, >= 0 */
+    float beta1;          /* 0 to below 1. 0: 0.9 */
+    float beta2;          /* 0 to below 1. 0: 0.999 */
+    float eps;            /* finite, >= 0. 0: 1e-8 */
+    float weight_decay;   /* finite, >= 0: decoupled from the gradient. 0: none, which is Adam */
+    uint32_t reserved;    /* 0 */
+} ffn_adamw_options_t;
+
+/* m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
+ * weight -= learning_rate * (weight_decay * weight + m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps))
+ * Loshchilov & Hutter, arXiv 1711.05101. first (m) and second (v) are the state, zeros before step 1. Statuses as ffn_sgd_step. */
+FFN_API ffn_status_t ffn_adamw_step(ffn_context_t *context, const ffn_adamw_options_t *options, int64_t n, float *weight, const float *gradient,
+                                    float *first, float *second);
+
+/* Clipping by the global norm: *norm = sqrt(the sum of squares over all arrays), summed in float64; if it is above max_norm (> 0; infinity only
+ * measures) and finite, every number is multiplied by max_norm / *norm. With a norm that is not finite nothing is changed: the program sees it in
+ * *norm and leaves the step out. arrays[i] has counts[i] numbers; arrays must not overlap. Statuses as ffn_sgd_step, and FFN_NO_MEMORY. */
+FFN_API ffn_status_t ffn_clip_global_norm(ffn_context_t *context, float *const *arrays, const int64_t *counts, uint64_t array_count, double max_norm,
+                                          double *norm);
+
 #ifdef __cplusplus
 }
 #endif

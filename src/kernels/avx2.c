@@ -7,6 +7,7 @@
 #endif
 
 #include "kernels/kernels.h"
+#include "kernels/training.h"
 
 #include <ffn/ffn.h>
 #include <math.h>
@@ -19,4 +20,5 @@
 
 #define KERNEL_TABLE ffni_kernels_avx2
 #define KERNEL_ISA FFN_ISA_AVX2
+#define KERNEL_TRAINING ffni_training_avx2
 #include "kernels/kernel_table_template.h"

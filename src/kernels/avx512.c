@@ -9,6 +9,7 @@
 #endif
 
 #include "kernels/kernels.h"
+#include "kernels/training.h"
 
 #include <ffn/ffn.h>
 #include <math.h>
@@ -21,4 +22,5 @@
 
 #define KERNEL_TABLE ffni_kernels_avx512
 #define KERNEL_ISA FFN_ISA_AVX512
+#define KERNEL_TRAINING ffni_training_avx512
 #include "kernels/kernel_table_template.h"

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernel table of a vector level. The including file defines KERNEL_TABLE, its name, and KERNEL_ISA, its level.
+ * The kernel table of a vector level. The including file defines KERNEL_TABLE, its name, KERNEL_ISA, its level, and
+ * KERNEL_TRAINING, its training table.
  */
 const kernel_table_t KERNEL_TABLE = {
     .isa = KERNEL_ISA,
+    .training = &KERNEL_TRAINING,
     .activate = {
         [ACTIVATION_IDENTITY] = activate_identity,
         [ACTIVATION_RELU] = activate_relu,

@@ -72,8 +72,11 @@ typedef void normalise_fn(const norm_t *norm, int64_t n, float *out, const float
 typedef void combine_fn(int64_t n, float *out, const float *branch, const float *bias, const float *branch_scale, const float *residual,
                         const float *residual_scale);
 
+typedef struct training_table training_table_t; /* kernels/training.h */
+
 typedef struct kernel_table {
     uint32_t isa; /* FFN_ISA_* of the public header */
+    const training_table_t *training;
     activate_fn *activate[ACTIVATION_KINDS];
     activate_gated_fn *activate_gated[ACTIVATION_KINDS];
     normalise_fn *normalise[NORM_KINDS];
