@@ -60,10 +60,13 @@ static bool run_with(size_t size, job_t *job)
 
 void on_small_thread(small_stack_fn *function, void *argument)
 {
-    static size_t size; /* found once */
+    static size_t size; /* found once, on a stack with room to spare: on what thread-local storage leaves of a small one the C library itself may fail */
+    enum { AMPLE = 1 << 20, PAGE = 4096 };
     job_t probe = {NULL, NULL, 0}, job = {function, argument, 0};
-    if (!size)
-        for (size = SMALL_STACK; !run_with(size, &probe) || probe.left < SMALL_STACK;) size += 4096;
+    if (!size) {
+        assert_true(run_with(AMPLE, &probe));
+        size = (SMALL_STACK + AMPLE - (size_t)probe.left + PAGE - 1) / PAGE * PAGE;
+    }
     assert_true(run_with(size, &job));
     assert_true(job.left >= SMALL_STACK && job.left < SMALL_STACK + 8192);
 }
