@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: MIT
+"""The layer."""
+from __future__ import annotations
+
+from ctypes import byref, c_uint32, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Callable, Mapping, Optional, Type, Union
+
+import numpy as np
+
+from . import _abi
+from ._abi import Role
+from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, as_tensor, check_shape, find_rows, has_rows
+from ._context import INT64, Allocator, Context, context_for, integer
+from ._errors import InvalidError, check
+from ._native import lib
+
+# The arguments that are tensors: the roles in lower case, the three matrices without "_weight".
+_ROLES = {role.name.lower(): role for role in Role if role}
+_ROLES = {{"up_weight": "up", "gate_weight": "gate", "down_weight": "down"}.get(name, name): role for name, role in _ROLES.items()}
+_SLOTS = tuple(slot.name.lower() for slot in _abi.NormSlot)
+
+_forward = lib.ffn_layer_forward
+
+
+def _member(kind: Type[IntEnum], value: Optional[str], name: str) -> int:
+    """The number of a name in lower case; None is the 0 of the enum."""
+    if value is None:
+        return 0
+    for member in kind:
+        if member.name.lower() == value:
+            return member
+    known = ", ".join(member.name.lower() for member in kind)
+    raise InvalidError(f"{name} is {value!r}, must be one of {known}")
+
+
+def _activation(name: str) -> int:
+    found = c_uint32()
+    check(lib.ffn_activation_from_name(str(name).encode(), byref(found)))
+    return found.value
+
+
+def _tensors(arrays: Mapping[str, Float32]) -> Any:
+    """Views of arrays as the library wants them. Arrays outlive the call."""
+    tensors = (_abi.Tensor * len(arrays))()
+    for tensor, (name, array) in zip(tensors, arrays.items()):
+        tensor.role, tensor.ndim, tensor.data = _ROLES[name], array.ndim, address(array)
+        for i in range(min(array.ndim, 4)):
+            tensor.shape[i], tensor.stride[i] = array.shape[i], array.strides[i]
+    return tensors
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """What a layer is: Layer.info.
+
+    d_model, d_ff, d_out  widths of input, hidden row and output
+    gated                 whether it has a gate
+    activation, residual  names, as given to Layer
+    norm                  {"in": ..., "mid": ..., "branch": ..., "out": ...}: "layer", "rms", "affine" or "none"
+    engine, isa           as resolved: never "auto"
+    parameters            numbers in all tensors
+    parameters_of         the same by tensor, under the names of Layer's arguments; tensors that were not given are left out
+    bytes                 memory that the layer holds"""
+
+    d_model: int
+    d_ff: int
+    d_out: int
+    gated: bool
+    activation: str
+    residual: str
+    norm: Mapping[str, str]
+    engine: str
+    isa: str
+    parameters: int
+    parameters_of: Mapping[str, int]
+    bytes: int
+
+
+class Layer:
+    """A feed-forward layer: y = a * r + c * NORM_BRANCH(W_down h + b_down), then NORM_OUT, with
+    h = NORM_MID(act(W_up n + b_up)), or with a gate h = NORM_MID(act(W_gate n + b_gate) * (W_up n + b_up)), and n = NORM_IN(x).
+
+    >>> import numpy as np
+    >>> up, down = np.ones((8, 4), np.float32), np.ones((4, 8), np.float32)
+    >>> layer = Layer(up=up, down=down, activation="relu", norm_in="rms", residual="input")
+    >>> layer(np.ones((2, 3, 4), np.float32)).shape
+    (2, 3, 4)
+
+    The names are those of the C options (ffn.h says all about each). Tensors are arrays of float32 with any strides: W.T, rows of a fused matrix
+    (fused[:d_ff]), every other row (fused[::2]), broadcasts. They are read where they lie, and copied once, into the layer: they may change or go
+    afterwards. A number stands for an array of one.
+
+    up, gate, down        [d_ff, d_model], [d_ff, d_model], [d_out, d_ff]: [out, in], as torch.nn.Linear has them. With a gate, `up` is the linear
+                          branch and `gate` the activated one
+    up_bias, gate_bias    [d_ff]; down_bias [d_out]
+    activation            identity, relu, leaky_relu, relu6, relu2, gelu, gelu_tanh, quick_gelu, gelu_10, silu, swish, sigmoid, tanh, mish, elu,
+                          hardswish, softplus, laplace or xielu
+    alpha, beta           parameters of leaky_relu, elu and xielu; of swish and xielu. 0: the activation's default
+    gate_max, up_limit, up_offset     gated only: clamps of gpt-oss and DeepSeek-V4; 0: none
+    residual              "none", "input" (x), "normed" (NORM_IN(x)) or "external" (an argument of the call): r
+    norm_in, norm_mid, norm_branch, norm_out          "none", "layer", "rms" or "affine"
+    norm_*_weight, norm_*_bias                        [d_model] for in, [d_ff] for mid, [d_out] for branch and out
+    norm_*_offset                                     1 for the norms that multiply by (1 + weight)
+    eps                   of every norm that has one ("layer", "rms"); 0: 1e-5 for layer, 1e-6 for rms
+    norm_*_eps            of one norm, where they differ
+    branch_scale, residual_scale                      c and a: a number, [1] or [d_out]; tanh_*: tanh of it
+    xielu_alpha_p, xielu_alpha_n                      [1]: xielu's learned scalars
+    d_model, d_ff, d_out  to be checked against the tensors' shapes; 0: taken from them
+    engine, max_isa       "auto", "blas", "native"; "auto", "scalar", "avx2", "avx512": no level above it
+    context               a Context whose threads help with packing
+    allocator             an Allocator for the layer's memory
+
+    A layer never changes, and any number of threads may call it at once. It is freed with its last reference.
+    Raises InvalidError (a wrong value, shape or combination: the sentence names it), UnsupportedError (an array that is not float32, what this
+    version cannot do), NoMemoryError, BusyError (the context)."""
+
+    _owner: Optional[c_void_p] = None
+
+    def __init__(
+        self,
+        up: ArrayLike,
+        down: ArrayLike,
+        gate: Optional[ArrayLike] = None,
+        *,
+        activation: str,
+        up_bias: Optional[ArrayLike] = None,
+        gate_bias: Optional[ArrayLike] = None,
+        down_bias: Optional[ArrayLike] = None,
+        alpha: float = 0,
+        beta: float = 0,
+        gate_max: float = 0,
+        up_limit: float = 0,
+        up_offset: float = 0,
+        residual: Optional[str] = None,
+        norm_in: Optional[str] = None,
+        norm_mid: Optional[str] = None,
+        norm_branch: Optional[str] = None,
+        norm_out: Optional[str] = None,
+        norm_in_weight: Optional[ArrayLike] = None,
+        norm_in_bias: Optional[ArrayLike] = None,
+        norm_mid_weight: Optional[ArrayLike] = None,
+        norm_mid_bias: Optional[ArrayLike] = None,
+        norm_branch_weight: Optional[ArrayLike] = None,
+        norm_branch_bias: Optional[ArrayLike] = None,
+        norm_out_weight: Optional[ArrayLike] = None,
+        norm_out_bias: Optional[ArrayLike] = None,
+        norm_in_offset: float = 0,
+        norm_mid_offset: float = 0,
+        norm_branch_offset: float = 0,
+        norm_out_offset: float = 0,
+        eps: float = 0,
+        norm_in_eps: Optional[float] = None,
+        norm_mid_eps: Optional[float] = None,
+        norm_branch_eps: Optional[float] = None,
+        norm_out_eps: Optional[float] = None,
+        branch_scale: Union[ArrayLike, float, None] = None,
+        residual_scale: Union[ArrayLike, float, None] = None,
+        tanh_branch_scale: bool = False,
+        tanh_residual_scale: bool = False,
+        xielu_alpha_p: Union[ArrayLike, float, None] = None,
+        xielu_alpha_n: Union[ArrayLike, float, None] = None,
+        d_model: int = 0,
+        d_ff: int = 0,
+        d_out: int = 0,
+        engine: Optional[str] = None,
+        max_isa: Optional[str] = None,
+        context: Optional[Context] = None,
+        allocator: Optional[Allocator] = None,
+    ) -> None:
+        given = locals()
+        arrays = {name: as_tensor(given[name], name) for name in _ROLES if given[name] is not None}
+        tensors = _tensors(arrays)
+        options = _abi.LayerOptions(
+            flags=_abi.LayerFlag.TANH_BRANCH_SCALE * bool(tanh_branch_scale) | _abi.LayerFlag.TANH_RESIDUAL_SCALE * bool(tanh_residual_scale),
+            activation=_activation(activation),
+            residual=_member(_abi.Residual, residual, "residual"),
+            engine=_member(_abi.Engine, engine, "engine"),
+            max_isa=_member(_abi.Isa, max_isa, "max_isa"),
+            tensors=tensors,
+            tensor_count=len(tensors),
+            allocator=allocator and allocator._pointer,
+        )
+        for name in ("d_model", "d_ff", "d_out"):
+            setattr(options, name, integer(given[name], name, INT64))
+        for name in ("alpha", "beta", "gate_max", "up_limit", "up_offset"):
+            setattr(options, name, given[name])
+        for i, slot in enumerate(_SLOTS):
+            kind, own_eps = _member(_abi.Norm, given[f"norm_{slot}"], f"norm_{slot}"), given[f"norm_{slot}_eps"]
+            has_eps = kind in (_abi.Norm.LAYER, _abi.Norm.RMS)
+            options.norm[i], options.norm_offset[i] = kind, given[f"norm_{slot}_offset"]
+            options.norm_eps[i] = own_eps if own_eps is not None else eps if has_eps else 0
+        self._make(lambda made: check(lib.ffn_layer_create(context and context._handle, byref(options), made)), allocator)
+
+    def _make(self, create: Callable[[Any], None], allocator: Optional[Allocator] = None) -> None:
+        """Takes what `create` writes to its argument. The owner is there first: whatever is raised in between, nothing is lost."""
+        self._allocator = allocator
+        self._owner = c_void_p()
+        create(byref(self._owner))
+        self._handle = self._owner.value
+        info = self._read_info()
+        self._d_model, self._d_out = info.d_model, info.d_out
+
+    def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_layer_free) -> None:
+        free(self._owner)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Layer cannot be pickled: make it in the process that uses it, or send its weights()")
+
+    def __repr__(self) -> str:
+        info = self.info
+        return f"<libffn.Layer {info.d_model}-{info.d_ff}-{info.d_out} {info.activation}{' gated' * info.gated}, {info.parameters:,} parameters>"
+
+    def __call__(
+        self,
+        x: ArrayLike,
+        *,
+        out: Optional[ArrayLike] = None,
+        residual: Optional[ArrayLike] = None,
+        threads: Optional[int] = None,
+        context: Optional[Context] = None,
+    ) -> Any:
+        """Runs the layer on every row of x.
+
+        x         [..., d_model], float32: a NumPy array, or a CPU array of PyTorch, JAX, ... It is read where it lies if its rows are dense and at
+                  most two strides lead from row to row, as in x, x[:, :n], x[::2]; anything else is copied first
+        out       [..., d_out], float32: written, and given back. It may be x, or the residual. Without it: a new array
+        residual  [..., d_out], float32: for a layer with residual="external", which needs it
+        threads   so many threads, the calling one included; 0: as many as the process may use. They are this thread's, and sleep between calls
+        context   a Context of your own instead. Without both: the calling thread alone
+
+        Other Python threads run meanwhile. Gives y: [..., d_out].
+        Raises InvalidError (shapes, a part of out over x, ...), UnsupportedError (not float32), NoMemoryError, BusyError (the context)."""
+        if threads is not None:
+            context = context_for(threads, context)
+        # The way of most calls, kept short: from rows without a gap to rows without a gap.
+        if (
+            residual is None
+            and type(x) is np.ndarray
+            and x.dtype is F32
+            and x.flags.num & DENSE == DENSE
+            and x.ndim
+            and x.shape[-1] == self._d_model
+        ):
+            y = np.empty((*x.shape[:-1], self._d_out), F32) if out is None else out
+            if (
+                y is not out
+                or type(y) is np.ndarray
+                and y.dtype is F32
+                and y.flags.num & WRITABLE == WRITABLE
+                and y.shape == (*x.shape[:-1], self._d_out)
+            ):
+                handle = context and context._handle
+                status = _forward(self._handle, handle, x.size // self._d_model, address(x), 0, address(y), 0)
+                if status:
+                    check(status)
+                return y
+        return self._run(x, out, residual, context)
+
+    def _run(self, x: ArrayLike, out: Optional[ArrayLike], residual: Optional[ArrayLike], context: Optional[Context]) -> Any:
+        """A call that is not contiguous rows from one NumPy array to another."""
+        inputs = [as_float32(x, "x")]
+        leading = inputs[0].shape[:-1]
+        if inputs[0].ndim == 0:
+            raise InvalidError("x has no dimension, must have at least one")
+        if inputs[0].shape[-1] != self._d_model:
+            raise InvalidError(f"the last dimension of x is {inputs[0].shape[-1]}, must be {self._d_model} (d_model)")
+        if residual is not None:
+            inputs.append(as_float32(residual, "residual"))
+            check_shape(inputs[1], "residual", leading, self._d_out)
+        y = None if out is None else as_float32(out, "out", written=True)
+        if y is not None:
+            check_shape(y, "out", leading, self._d_out)
+
+        inputs = [array if has_rows(array) else array.copy() for array in inputs]
+        written = y if y is not None and has_rows(y) else np.empty((*leading, self._d_out), F32)
+        rows = find_rows([*inputs, written])
+        if rows is None:
+            # Whatever overlaps what, all of it is read before anything is written.
+            inputs, written = [array.copy() for array in inputs], np.empty((*leading, self._d_out), F32)
+            rows = find_rows([*inputs, written])
+        assert rows is not None
+        run = _abi.Run(batch=rows.batch, length=rows.length, x=address(inputs[0]), y=address(written))
+        run.x_stride[:], run.y_stride[:] = rows.strides[0], rows.strides[-1]
+        if residual is not None:
+            run.residual, run.residual_stride[:] = address(inputs[1]), rows.strides[1]
+        check(lib.ffn_layer_run(self._handle, context and context._handle, byref(run)))
+        if y is not None and written is not y:
+            y[...] = written
+        return out if y is not None else written
+
+    def reserve(self, tokens: int, *, threads: Optional[int] = None, context: Optional[Context] = None) -> None:
+        """Allocates the scratch memory that calls with the same threads or context on up to `tokens` tokens need: those then cannot fail for want
+        of memory. Raises InvalidError, NoMemoryError, BusyError."""
+        context = context_for(threads, context)
+        check(lib.ffn_context_reserve(context and context._handle, self._handle, integer(tokens, "tokens", INT64)))
+
+    def _read_info(self) -> _abi.LayerInfo:
+        info = _abi.LayerInfo()
+        check(lib.ffn_layer_info(self._handle, byref(info)))
+        return info
+
+    @property
+    def info(self) -> LayerInfo:
+        """What the layer is."""
+        info = self._read_info()
+        return LayerInfo(
+            d_model=info.d_model,
+            d_ff=info.d_ff,
+            d_out=info.d_out,
+            gated=bool(info.gated),
+            activation=lib.ffn_activation_name(info.activation).decode(),
+            residual=_abi.Residual(info.residual).name.lower(),
+            norm={slot: _abi.Norm(info.norm[i]).name.lower() for i, slot in enumerate(_SLOTS)},
+            engine=_abi.Engine(info.engine).name.lower(),
+            isa=_abi.Isa(info.isa).name.lower(),
+            parameters=info.parameters,
+            parameters_of={name: info.parameters_of[role] for name, role in _ROLES.items() if info.parameters_of[role]},
+            bytes=info.bytes,
+        )
+
+    def weights(self) -> dict[str, Float32]:
+        """Every tensor of the layer, exactly as it was given, in new arrays under the names of Layer's arguments."""
+        info = self._read_info()
+        up, down = (info.d_ff, info.d_model), (info.d_out, info.d_ff)
+        shapes = {"up": up, "gate": up, "down": down}
+        arrays = {
+            name: np.empty(shapes.get(name, (info.parameters_of[role],)), F32) for name, role in _ROLES.items() if info.parameters_of[role]
+        }
+        self.read(**arrays)
+        return arrays
+
+    def read(self, **tensors: ArrayLike) -> None:
+        """Writes tensors of the layer, exactly as they were given, into arrays of yours: layer.read(up=array, down=other).
+
+        The names are those of Layer's arguments. The arrays have their shapes, float32, any strides (an array.T, rows of a fused matrix), and must
+        not overlap. Nothing is written unless all are right. Raises InvalidError (also for a tensor that the layer does not have), UnsupportedError."""
+        arrays = {}
+        for name, value in tensors.items():
+            if name not in _ROLES:
+                raise InvalidError(f"{name} is not a tensor of a layer, must be one of {', '.join(_ROLES)}")
+            arrays[name] = array = as_float32(value, name, written=True)
+            if array.size > 1 and not any(array.strides):
+                raise InvalidError(f"the strides of {name} let elements share an address")
+        check(lib.ffn_layer_read(self._handle, _tensors(arrays), len(arrays)))
