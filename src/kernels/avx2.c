@@ -18,6 +18,14 @@
 #include "kernels/activation_passes_template.h"
 #include "kernels/norms_template.h"
 
+/* 16 registers: 12 sums, 2 to 4 of the panels, 1 number. */
+#define TILE_ROWS_1 6
+#define TILE_ROWS_2 3
+#define TILE_ROWS_4 1
+#define TILE_PANELS_LOG_OF_MANY 0
+#include "kernels/products_template.h"
+#include "kernels/activation_tiles_template.h"
+
 #define KERNEL_TABLE ffni_kernels_avx2
 #define KERNEL_ISA FFN_ISA_AVX2
 #define KERNEL_TRAINING ffni_training_avx2

@@ -20,6 +20,14 @@
 #include "kernels/activation_passes_template.h"
 #include "kernels/norms_template.h"
 
+/* 32 registers: up to 28 sums. */
+#define TILE_ROWS_1 14
+#define TILE_ROWS_2 6
+#define TILE_ROWS_4 2
+#define TILE_PANELS_LOG_OF_MANY 1
+#include "kernels/products_template.h"
+#include "kernels/activation_tiles_template.h"
+
 #define KERNEL_TABLE ffni_kernels_avx512
 #define KERNEL_ISA FFN_ISA_AVX512
 #define KERNEL_TRAINING ffni_training_avx512

@@ -46,4 +46,10 @@ const kernel_table_t KERNEL_TABLE = {
         [NORM_AFFINE] = normalise_affine,
     },
     .combine = combine,
+    .panel_width = PANEL_WIDTH,
+    .tile_rows = {TILE_ROWS_1, TILE_ROWS_2, TILE_ROWS_4},
+    .panels_log_of_many = TILE_PANELS_LOG_OF_MANY,
+    .product = {ENTRIES(ENTRY_NONE), ENTRIES(ENTRY_NEXT), ENTRIES(ENTRY_AHEAD)},
+    .activate_tile = activate_tile,
+    .activate_gated_tile = activate_gated_tile,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernel table: the element-wise and row-wise passes that stand between the matrix products, one record per ISA level.
+ * The kernel table: the element-wise and row-wise passes of a layer, and the native engine's matrix products, one record per ISA level.
  *
  * Contract of every kernel: any n >= 0; pointers to float32 at any multiple of 4; reads nothing outside its operands and writes nothing
  * outside out[0 .. n-1]; `out` may be exactly one of the inputs, and overlaps none otherwise; no allocation, no state, no large stack arrays;
@@ -73,6 +73,57 @@ typedef void combine_fn(int64_t n, float *out, const float *branch, const float 
                         const float *residual_scale);
 
 typedef struct training_table training_table_t; /* kernels/training.h */
+/* Matrix products over packed panels: rows of `a` times columns of `b`.
+ *
+ * A panel is `panel_width` columns (outputs) of a weight: element (k, column) at b[k * panel_width + column]. A tile of `rows` rows of `a` is in
+ * chunks of TILE_CHUNK numbers: element (row, k) at a[k / TILE_CHUNK * TILE_CHUNK * rows + row * TILE_CHUNK + k % TILE_CHUNK]; one row alone is
+ * a plain array. Columns of `sums` stand panel by panel, panel_width apart.
+ *
+ *     sums[row][panel * panel_width + column] = start + a(row, 0) b(0, column) + a(row, 1) b(1, column) + ... a(row, depth - 1) b(depth - 1, column)
+ *
+ * Each number is one chain of multiply-adds in this order, whatever the shape of the tile: fused ones at the vector levels, rounded apart at the
+ * scalar level. `start` is 0, or with `continued` what is in sums: a long product may be cut anywhere. Its error is at most depth * 2^-24 (vector
+ * levels; twice that at the scalar level) times the sum of |a b|, to first order. */
+enum { TILE_CHUNK = 16, TILE_ROWS_MOST = 14 };
+
+typedef enum tile_prefetch {
+    PREFETCH_NONE,
+    PREFETCH_NEXT,  /* `prefetch`, stepping on by prefetch_step bytes with each k: what comes after this product, to the second-level cache */
+    PREFETCH_AHEAD, /* prefetch_step bytes ahead of b: this product's own panels, to the first-level cache */
+    PREFETCH_KINDS
+} tile_prefetch_t;
+
+typedef struct product {
+    int64_t depth;
+    const float *a, *b;
+    int64_t panel_step; /* from a panel to the next, in elements */
+    float *sums;
+    int64_t sums_step; /* from a row to the next */
+    int continued;
+    const char *prefetch;
+    int64_t prefetch_step;
+} product_t;
+
+typedef void product_fn(const product_t *product);
+
+/* Panels of a product: 1, 2 or 4, by their binary logarithm. */
+enum { TILE_PANELS_KINDS = 3 };
+
+/* The activation of a tile of sums, columns 0 .. columns-1 of every row:
+ *     out(row, column) = what activate and activate_gated give for the same numbers
+ * Dense: column c is sums[row * sums_step + c]. Gated: panels of gate and up take turns, gate first, so that column c of the gate is at
+ * (c / panel_width * 2) * panel_width + c % panel_width and of up a panel further. Biases belong to column 0 and may be NULL. Row r, column c of
+ * the result is out[r * out_row + c / TILE_CHUNK * out_chunk + c % TILE_CHUNK]. */
+typedef struct activation_tile {
+    int64_t rows, columns;
+    const float *sums;
+    int64_t sums_step;
+    const float *gate_bias, *up_bias;
+    float *out;
+    int64_t out_row, out_chunk;
+} activation_tile_t;
+
+typedef void activate_tile_fn(const activation_t *activation, const activation_tile_t *tile);
 
 typedef struct kernel_table {
     uint32_t isa; /* FFN_ISA_* of the public header */
@@ -81,6 +132,12 @@ typedef struct kernel_table {
     activate_gated_fn *activate_gated[ACTIVATION_KINDS];
     normalise_fn *normalise[NORM_KINDS];
     combine_fn *combine;
+
+    int64_t panel_width;                    /* a multiple of TILE_CHUNK */
+    int64_t tile_rows[TILE_PANELS_KINDS];   /* the most rows of a product of 1, 2 and 4 panels */
+    int panels_log_of_many;                 /* the panels of a product that measure fastest for many rows */
+    product_fn *product[PREFETCH_KINDS][TILE_PANELS_KINDS][TILE_ROWS_MOST + 1]; /* [..][..][rows]; NULL above tile_rows */
+    activate_tile_fn *activate_tile, *activate_gated_tile;
 } kernel_table_t;
 
 /* scalar.c: every CPU. avx2.c, avx512.c: built for x86-64 only; call them only where dispatch/cpu.h finds the level. */

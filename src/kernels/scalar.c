@@ -293,6 +293,10 @@ static void combine(int64_t n, float *out, const float *branch, const float *bia
     }
 }
 
+/* --------------------------------------------------------------- Products */
+
+#include "kernels/scalar_products.h"
+
 const kernel_table_t ffni_kernels_scalar = {
     .isa = FFN_ISA_SCALAR,
     .training = &ffni_training_scalar,
@@ -336,4 +340,9 @@ const kernel_table_t ffni_kernels_scalar = {
         [NORM_AFFINE] = normalise_affine,
     },
     .combine = combine,
+    .panel_width = PANEL_WIDTH,
+    .tile_rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS},
+    .product = {PRODUCTS, PRODUCTS, PRODUCTS},
+    .activate_tile = activate_tile,
+    .activate_gated_tile = activate_gated_tile,
 };

@@ -121,4 +121,15 @@ INLINE double vd_sum(vd x)
     return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
 
+/* One register, of RV_LANES floats: what the tiles of matrix products are made of, where every register counts. */
+
+enum { RV_LANES = 8 };
+
+typedef __m256 rv;
+
+INLINE rv rv_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void rv_store(float *p, rv x) { _mm256_storeu_ps(p, x); }
+INLINE rv rv_set1(float x) { return _mm256_set1_ps(x); }
+INLINE rv rv_fma(rv x, rv y, rv z) { return _mm256_fmadd_ps(x, y, z); }
+
 #endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tiles of matrix products over packed panels, of two registers' width each, for a vector level.
+ *
+ * A tile keeps rows x panels x 2 sums in registers and walks k once: per k it loads the panels' two registers, broadcasts one number per row, and
+ * does rows x panels x 2 multiply-adds. Wide tiles of few rows read the least of a; tall ones of one panel pass over the weights once for up to
+ * 14 rows. The including file says with TILE_ROWS_1, _2 and _4 how many rows its registers hold for 1, 2 and 4 panels.
+ */
+#ifndef FFNI_PRODUCTS_TEMPLATE_H
+#define FFNI_PRODUCTS_TEMPLATE_H
+
+/* The loops over rows and registers must be gone for the sums to live in registers. */
+#if defined(__clang__)
+#define UNROLL_ALL _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define UNROLL_ALL _Pragma("GCC unroll 14")
+#define UNROLL_4 _Pragma("GCC unroll 4")
+#define NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+
+enum { PANEL_WIDTH = 2 * RV_LANES, REGISTERS_OF_TILE_MOST = 8 };
+
+/* One k: b at `panels`, a's numbers of this k from `a` on, TILE_CHUNK apart. */
+INLINE void multiply_add(int rows, int panels, rv sums[][REGISTERS_OF_TILE_MOST], const float *a, const float *b, int64_t panel_step)
+{
+    rv columns[REGISTERS_OF_TILE_MOST];
+    UNROLL_ALL
+    for (int panel = 0; panel < panels; panel++) {
+        columns[2 * panel] = rv_load(b + panel * panel_step);
+        columns[2 * panel + 1] = rv_load(b + panel * panel_step + RV_LANES);
+    }
+    UNROLL_ALL
+    for (int row = 0; row < rows; row++) {
+        const rv number = rv_set1(a[row * TILE_CHUNK]);
+        UNROLL_ALL
+        for (int i = 0; i < 2 * panels; i++) sums[row][i] = rv_fma(number, columns[i], sums[row][i]);
+    }
+}
+
+INLINE void fetch(tile_prefetch_t kind, int panels, const product_t *product, const char **next, const float *b)
+{
+    if (kind == PREFETCH_NEXT) {
+        _mm_prefetch(*next, _MM_HINT_T1);
+        *next += product->prefetch_step;
+    }
+    if (kind == PREFETCH_AHEAD) {
+        UNROLL_ALL
+        for (int panel = 0; panel < panels; panel++)
+            UNROLL_ALL
+            for (int line = 0; line < PANEL_WIDTH; line += 16)
+                _mm_prefetch((const char *)(b + panel * product->panel_step + line) + product->prefetch_step, _MM_HINT_T0);
+    }
+}
+
+INLINE void multiply_tile(int rows, int panels, tile_prefetch_t kind, const product_t *product)
+{
+    rv sums[TILE_ROWS_MOST][REGISTERS_OF_TILE_MOST];
+    const float *a = product->a, *b = product->b;
+    const char *next = product->prefetch;
+    const int64_t panel_step = product->panel_step;
+    UNROLL_ALL
+    for (int row = 0; row < rows; row++)
+        UNROLL_ALL
+        for (int i = 0; i < 2 * panels; i++)
+            sums[row][i] = product->continued ? rv_load(product->sums + row * product->sums_step + i * RV_LANES) : rv_set1(0.0f);
+    int64_t left = product->depth;
+    for (; left >= TILE_CHUNK; left -= TILE_CHUNK, a += TILE_CHUNK * rows, b += TILE_CHUNK * PANEL_WIDTH)
+        UNROLL_4
+        for (int k = 0; k < TILE_CHUNK; k++) {
+            fetch(kind, panels, product, &next, b + k * PANEL_WIDTH);
+            multiply_add(rows, panels, sums, a + k, b + k * PANEL_WIDTH, panel_step);
+        }
+    NO_UNROLL
+    for (int64_t k = 0; k < left; k++) multiply_add(rows, panels, sums, a + k, b + k * PANEL_WIDTH, panel_step);
+    UNROLL_ALL
+    for (int row = 0; row < rows; row++)
+        UNROLL_ALL
+        for (int i = 0; i < 2 * panels; i++) rv_store(product->sums + row * product->sums_step + i * RV_LANES, sums[row][i]);
+}
+
+/* The instances: every prefetch, number of panels and number of rows that the registers hold. */
+#define PRODUCT(rows, panels) \
+    static void product_##rows##x##panels(const product_t *p) { multiply_tile(rows, panels, PREFETCH_NONE, p); } \
+    static void product_##rows##x##panels##_next(const product_t *p) { multiply_tile(rows, panels, PREFETCH_NEXT, p); } \
+    static void product_##rows##x##panels##_ahead(const product_t *p) { multiply_tile(rows, panels, PREFETCH_AHEAD, p); }
+
+#define ROWS_1(X, panels) X(1, panels)
+#define ROWS_2(X, panels) ROWS_1(X, panels) X(2, panels)
+#define ROWS_3(X, panels) ROWS_2(X, panels) X(3, panels)
+#define ROWS_6(X, panels) ROWS_3(X, panels) X(4, panels) X(5, panels) X(6, panels)
+#define ROWS_14(X, panels) \
+    ROWS_6(X, panels) X(7, panels) X(8, panels) X(9, panels) X(10, panels) X(11, panels) X(12, panels) X(13, panels) X(14, panels)
+#define ROWS_UP_TO_(rows, X, panels) ROWS_##rows(X, panels)
+#define ROWS_UP_TO(rows, X, panels) ROWS_UP_TO_(rows, X, panels)
+
+ROWS_UP_TO(TILE_ROWS_1, PRODUCT, 1)
+ROWS_UP_TO(TILE_ROWS_2, PRODUCT, 2)
+ROWS_UP_TO(TILE_ROWS_4, PRODUCT, 4)
+
+#define ENTRY_NONE(rows, panels) [rows] = product_##rows##x##panels,
+#define ENTRY_NEXT(rows, panels) [rows] = product_##rows##x##panels##_next,
+#define ENTRY_AHEAD(rows, panels) [rows] = product_##rows##x##panels##_ahead,
+#define ENTRIES(ENTRY) \
+    {{ROWS_UP_TO(TILE_ROWS_1, ENTRY, 1)}, {ROWS_UP_TO(TILE_ROWS_2, ENTRY, 2)}, {ROWS_UP_TO(TILE_ROWS_4, ENTRY, 4)}}
+
+#endif
