@@ -148,6 +148,13 @@ static ffn_status_t run_few(life_t *life)
     return status;
 }
 
+static bool is_native(const ffn_layer_t *layer)
+{
+    ffn_layer_info_t info = {.struct_size = sizeof info};
+    assert_ok(ffn_layer_info(layer, &info));
+    return info.engine == FFN_ENGINE_NATIVE;
+}
+
 static ffn_status_t reserve(life_t *life)
 {
     return ffn_context_reserve(life->context, life->layer, 100);
@@ -216,7 +223,8 @@ static void every_allocation_of_a_life_may_fail(void **state)
     for (int and_all_after = 0; and_all_after < 2; and_all_after++) {
         int64_t n = 1;
         while (live(n, and_all_after)) n++;
-        assert_int_equal(n - 1, 6); /* context, pool, layer, scratch for few, for 100, for many */
+        /* context, pool, layer, scratch for few, for 100, for many: where blocks of the last are no larger than that of 100, one less */
+        assert_in_range(n - 1, is_native(fixture.test.layer) ? 5 : 6, 6);
     }
 }
 
@@ -385,7 +393,7 @@ static void run_on_a_small_stack(void *argument)
 static void a_call_that_needs_a_larger_stack_fails_without_a_thread(void **state)
 {
     (void)state;
-    if (openblas_get_parallel() == 0) skip();
+    if (openblas_get_parallel() == 0 || is_native(fixture.test.layer)) skip();
     attempt_t attempt = {.status = 77};
     int before = openblas_get_num_threads();
     openblas_set_num_threads(2);

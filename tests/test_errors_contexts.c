@@ -112,8 +112,8 @@ static void no_field_of_the_options_is_left_out(void **state)
         bool found = false;
         for (int64_t i = 0; i < COUNT_OF(rows); i++)
             if (strncmp(rows[i].patch[0].text, options.member[f], length) == 0 && rows[i].patch[0].text[length] == ' ') found = true;
-        /* Any parallel_for is right, and NULL is the default. */
-        if (!found && strcmp(options.member[f], "parallel_for")) fail_msg("no bad value of %s is tried", options.member[f]);
+        /* Any parallel_for and any scratch_limit is right, and 0 is the default. */
+        if (!found && strcmp(options.member[f], "parallel_for") && strcmp(options.member[f], "scratch_limit")) fail_msg("no bad value of %s is tried", options.member[f]);
     }
 }
 

@@ -111,7 +111,7 @@ static const row_t rows[] = {
     {DENSE, FFN_INVALID, "up_offset|1|no gate weight", {SET(up_offset, 1)}},
 
     {DENSE, FFN_OK, "", {SET(engine, FFN_ENGINE_BLAS)}},
-    {DENSE, FFN_UNSUPPORTED, "engine|native", {SET(engine, FFN_ENGINE_NATIVE)}},
+    {DENSE, FFN_OK, "", {SET(engine, FFN_ENGINE_NATIVE)}},
     {DENSE, FFN_INVALID, "engine|3|2", {SET(engine, FFN_ENGINE_NATIVE + 1)}},
     {DENSE, FFN_INVALID, "engine|4294967295|2", {SET(engine, UINT32_MAX)}},
     {DENSE, FFN_OK, "", {SET(max_isa, FFN_ISA_AVX512)}},

@@ -130,18 +130,20 @@ typedef struct ffn_context_options {
     uint32_t struct_size;             /* required: sizeof(ffn_context_options_t) */
     uint32_t flags;                   /* 0: none is defined yet */
     uint32_t threads;                 /* threads of a call, the calling one included: 1 to 1024. 0: as many as the process's affinity mask and
-                                         cgroup CPU quota allow. Governs libffn's own passes alone; OpenBLAS's threads belong to the program
-                                         (openblas_set_num_threads) and are never set. */
+                                         cgroup CPU quota allow. Governs the native engine and libffn's other passes; with the blas engine the
+                                         products run on OpenBLAS's threads, which belong to the program (openblas_set_num_threads) and are never set. */
     uint32_t reserved;                /* 0 */
     ffn_parallel_for_fn parallel_for; /* NULL: the context starts threads - 1 workers of its own. Else it starts none and gives its tasks to
                                          this function, about `threads` at a time. */
     void *parallel_user;              /* first argument of parallel_for */
     const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied. */
+    uint64_t scratch_limit;           /* bytes of scratch memory that the context may hold; 0: no limit. Blocks of tokens get smaller to keep it, and
+                                         calls slower; a layer that cannot run even one token within it gets FFN_NO_MEMORY */
 } ffn_context_options_t;
 
 /* Makes a context. options NULL means all defaults. *context is NULL on failure.
- * Workers that the system refuses to start are done without: ffn_context_info tells how many there are. They sleep between calls and while
- * BLAS runs. After fork() a context goes on in the child: it starts its workers anew at the next call that wants them.
+ * Workers that the system refuses to start are done without: ffn_context_info tells how many there are. After a call they look out for another for
+ * some 50 microseconds, then sleep. After fork() a context goes on in the child: it starts its workers anew at the next call that wants them.
  * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (unknown fields of a larger struct). */
 FFN_API ffn_status_t ffn_context_create(const ffn_context_options_t *options, ffn_context_t **context);
 
@@ -150,7 +152,8 @@ FFN_API void ffn_context_free(ffn_context_t *context);
 
 /* Allocates the scratch memory that runs of `layer` on up to `tokens` tokens need, so that those allocate nothing and cannot fail for want of
  * memory. A context keeps the largest scratch that any of its layers needed. context NULL: the calling thread's own scratch. tokens >= 0.
- * The need stops growing at a few hundred tokens: longer runs go through in blocks.
+ * The need stops growing at a few hundred tokens: longer runs go through in blocks. With the native engine it grows with the context's threads, each
+ * of which may work on a block of its own; scratch_limit of the context bounds it.
  * Statuses: FFN_INVALID, FFN_NO_MEMORY (the context is as before), FFN_BUSY. */
 FFN_API ffn_status_t ffn_context_reserve(ffn_context_t *context, const ffn_layer_t *layer, int64_t tokens);
 
@@ -276,11 +279,17 @@ enum {
     FFN_RESIDUAL_EXTERNAL = 3 /* ffn_run_t.residual, [tokens, d_out] (parallel blocks, reversible streams) */
 };
 
-/* Who multiplies the matrices. */
+/* Who multiplies the matrices. Decided when the layer is made, for good: its weights are packed for one engine.
+ *
+ * With the native engine the bits of a token's output depend on that token and the layer alone: not on the other tokens of the call, nor on their
+ * number, the token's place among them, the strides, the context and its number of threads. Each product is one chain of fused multiply-adds over
+ * the inputs in their order (rounded apart at the scalar level). What may change bits: another ISA level, another engine, another version of the
+ * library. Its calls take no lock that another context could hold, and no library besides this one takes part. */
 enum {
-    FFN_ENGINE_AUTO = 0,
-    FFN_ENGINE_BLAS = 1,  /* cblas_sgemm and cblas_sgemv, with fused passes between them */
-    FFN_ENGINE_NATIVE = 2 /* own prepacked kernels: a later version (FFN_UNSUPPORTED) */
+    FFN_ENGINE_AUTO = 0,  /* native where there are vector kernels (AVX2 and up): it measures ahead at every number of tokens, docs/performance.md.
+                             At the scalar level blas */
+    FFN_ENGINE_BLAS = 1,  /* cblas_sgemm and cblas_sgemv, with fused passes between them. Threads in the products are BLAS's own */
+    FFN_ENGINE_NATIVE = 2 /* own kernels on panels of weights, packed once; at every level */
 };
 
 /* The ladder of instruction sets, in order. A level stands for a bundle of CPU features that the operating system has enabled too. */
@@ -325,7 +334,8 @@ typedef struct ffn_layer_options {
 
 /* Makes a layer: checks the options, copies and packs the weights (one allocation; ffn_layer_info tells its size), and chooses engine and ISA
  * level for good. The context's threads help with the packing; NULL: the calling thread alone. *layer is NULL on failure.
- * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (engine native, a dtype, moe, unknown fields of a larger struct), FFN_BUSY. */
+ * Memory: the weights are held once. For the native engine d_ff and d_out are rounded up to whole panels (32 columns with AVX-512, else 16).
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a dtype, moe, unknown fields of a larger struct), FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_create(ffn_context_t *context, const ffn_layer_options_t *options, ffn_layer_t **layer);
 
 /* Frees the layer. NULL is fine. No call may be using it. */
@@ -338,8 +348,8 @@ FFN_API void ffn_layer_free(ffn_layer_t *layer);
  * Aliasing: y may be x exactly (same address and stride, d_out = d_model): the same bits come out. Any other overlap of y with x is refused;
  * rows of x and y that interleave without sharing an element (same stride) are fine.
  * tokens 0 does nothing and looks at no pointer. Padding between rows is neither read nor written.
- * Same arguments, machine, library, engine and thread counts: same bits. With the blas engine the bits of a token may change with the number of
- * tokens and of BLAS threads, as OpenBLAS's do.
+ * Same arguments, machine, library, engine and thread counts: same bits. With the native engine a token's bits depend on the token and the layer
+ * alone (FFN_ENGINE_* has the whole promise). With the blas engine they may change with the number of tokens and of BLAS threads, as OpenBLAS's do.
  * A layer with an external residual needs ffn_layer_run: FFN_INVALID here.
  * Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory: never after ffn_context_reserve; or a thread to compute on, where the calling one has too
  * little stack for OpenBLAS's threads), FFN_BUSY. */

@@ -25,7 +25,9 @@ ffn_status_t ffn_context_reserve(ffn_context_t *context, const ffn_layer_t *laye
     if (tokens < 0) return ffni_fail(FFN_INVALID, "tokens is %" PRId64 ", must be at least 0", tokens);
     ffn_status_t status = ffni_context_enter(context, &context);
     if (status) return status;
-    status = ffni_context_scratch(context, ffni_forward_scratch(layer, tokens));
+    uint64_t bytes;
+    status = ffni_forward_scratch(layer, context, tokens, &bytes);
+    if (!status) status = ffni_context_scratch(context, bytes);
     ffni_context_leave(context);
     return status;
 }

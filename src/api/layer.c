@@ -51,7 +51,7 @@ static ffn_status_t check_read(const ffn_layer_t *layer, const ffn_tensor_t *ten
     const ffn_layer_options_t shapes = {.d_model = layer->d_model, .d_ff = layer->d_ff, .d_out = layer->d_out};
     const char *name = ffni_roles[tensor->role].name;
     const view_t *stored = &layer->stored[tensor->role];
-    if (!stored->data) return ffni_fail(FFN_INVALID, "%s is not in this layer", name);
+    if (!ffni_layer_has(layer, (int)tensor->role)) return ffni_fail(FFN_INVALID, "%s is not in this layer", name);
     ffn_status_t status = ffni_tensor_check(&shapes, tensor);
     if (status) return status;
     view_t view = ffni_view_of(tensor);
@@ -84,7 +84,7 @@ ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t *tensor
     for (int role = 0; role < ROLE_LIMIT; role++) {
         if (!bound[role]) continue;
         view_t view = ffni_view_of(bound[role]);
-        ffni_view_copy(NULL, &view, &layer->stored[role]);
+        ffni_layer_read(layer, role, &view);
     }
     return FFN_OK;
 }

@@ -60,9 +60,7 @@ static ffn_status_t run_moved(void *argument) {
 /* OpenBLAS may want more stack than the calling thread has left (threads with 64 kB are common in hosts), or threads that a fork left behind.
  * A new thread begins with the floating-point environment of the one that starts it. */
 static ffn_status_t run_on_fit_thread(const ffn_layer_t *layer, const forward_t *forward) {
-    int64_t rows = forward->x.count;
-    uint64_t in = ffni_gemm_stack(rows, layer->hidden_width, layer->d_model), down = ffni_gemm_stack(rows, layer->d_out, layer->d_ff);
-    uint64_t need = in > down ? in : down;
+    uint64_t need = ffni_forward_stack(layer, forward->x.count);
     if (!need || (ffni_stack_left() >= need + OWN_STACK && !ffni_gemm_lost_threads())) return ffni_forward(forward);
     moved_t moved = {forward, ffni_gemm_threads()};
     return ffni_run_with_stack(need + OWN_STACK, run_moved, &moved);

@@ -4,6 +4,9 @@
  * A job is opened and closed under the mutex; its tasks are handed out by an atomic counter. The caller works too, closes the job when no task
  * is left to take, and waits only for workers that have entered it: one that wakes late finds the job closed and costs nothing.
  *
+ * Both sides spin for a moment before they sleep, on counters outside the mutex: the parts of a call, and calls one after the other, then meet
+ * workers that are awake, at the cost of a cache line rather than of a system call.
+ *
  * After fork() the child has only the thread that forked: workers are gone, and the mutex is in whatever state it was in. Each pool remembers
  * the fork generation that it was started in; a pool from an older one is set up afresh before its next job. */
 #include "base/pool.h"
@@ -17,6 +20,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 /* Tasks are row-wise passes that need little; OpenBLAS is never called on a worker. */
 enum { WORKER_STACK_SIZE = 512 * 1024 };
@@ -33,8 +39,10 @@ struct pool {
     pthread_cond_t opened; /* a job was opened, or the pool ends */
     pthread_cond_t left;   /* the last worker has left the job */
     job_t *job;            /* the open job, or NULL */
-    uint64_t jobs;         /* opened so far: a worker enters each at most once */
-    uint32_t inside;       /* workers inside a job */
+    atomic_uint jobs;      /* opened so far: a worker enters each at most once */
+    atomic_uint inside;    /* workers inside a job */
+    uint32_t asleep;       /* workers that wait for a job in `opened` */
+    int caller_asleep;     /* the caller waits in `left` */
     uint32_t wanted;       /* workers that were asked for */
     uint32_t workers;      /* workers that run */
     int ending;
@@ -42,6 +50,14 @@ struct pool {
     uint64_t bytes;
     pthread_t threads[];
 };
+
+static void pause_briefly(void) {
+#if defined(__SSE2__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 static void work(job_t *job) {
     for (;;) {
@@ -51,21 +67,42 @@ static void work(job_t *job) {
     }
 }
 
+/* Whether the counter stops being `value` within some 50 microseconds. A processor that others wait for is given up soon. */
+static int spin_while(const atomic_uint *counter, unsigned value) {
+    enum { ROUNDS = 64, PAUSES = 24 };
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < PAUSES; i++) {
+            if (atomic_load_explicit(counter, memory_order_acquire) != value) return 1;
+            pause_briefly();
+        }
+    }
+    return 0;
+}
+
+/* Under the mutex. */
+static void wait_for_job(pool_t *pool, unsigned seen) {
+    pool->asleep++;
+    while (!pool->ending && (!pool->job || atomic_load(&pool->jobs) == seen)) pthread_cond_wait(&pool->opened, &pool->mutex);
+    pool->asleep--;
+}
+
 static void *worker(void *argument) {
     pool_t *pool = argument;
-    uint64_t seen = 0;
+    unsigned seen = 0;
     fpenv_enter();
-    pthread_mutex_lock(&pool->mutex);
     for (;;) {
-        while (!pool->ending && (!pool->job || pool->jobs == seen)) pthread_cond_wait(&pool->opened, &pool->mutex);
+        spin_while(&pool->jobs, seen);
+        pthread_mutex_lock(&pool->mutex);
+        if (!pool->job || atomic_load(&pool->jobs) == seen) wait_for_job(pool, seen);
         if (pool->ending) break;
         job_t *job = pool->job;
-        seen = pool->jobs;
-        pool->inside++;
+        seen = atomic_load(&pool->jobs);
+        atomic_fetch_add(&pool->inside, 1);
         pthread_mutex_unlock(&pool->mutex);
         work(job);
         pthread_mutex_lock(&pool->mutex);
-        if (--pool->inside == 0) pthread_cond_signal(&pool->left);
+        if (atomic_fetch_sub(&pool->inside, 1) == 1 && pool->caller_asleep) pthread_cond_signal(&pool->left);
+        pthread_mutex_unlock(&pool->mutex);
     }
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
@@ -90,7 +127,10 @@ static void start(pool_t *pool) {
     pthread_cond_init(&pool->opened, NULL);
     pthread_cond_init(&pool->left, NULL);
     pool->job = NULL;
-    pool->inside = 0;
+    atomic_store(&pool->inside, 0);
+    atomic_store(&pool->jobs, 0);
+    pool->asleep = 0;
+    pool->caller_asleep = 0;
     pool->fork_generation = ffni_fork_generation();
     start_workers(pool);
 }
@@ -123,6 +163,17 @@ void ffni_pool_free(const ffn_allocator_t *allocator, pool_t *pool) {
     ffni_release(allocator, pool, pool->bytes);
 }
 
+/* The job is closed: nobody enters any more. The mutex is taken in any case: what the last worker does under it has then ended. */
+static void wait_for_workers(pool_t *pool) {
+    for (unsigned inside; (inside = atomic_load_explicit(&pool->inside, memory_order_acquire)) && spin_while(&pool->inside, inside);) {
+    }
+    pthread_mutex_lock(&pool->mutex);
+    pool->caller_asleep = 1;
+    while (atomic_load(&pool->inside)) pthread_cond_wait(&pool->left, &pool->mutex);
+    pool->caller_asleep = 0;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
 uint32_t ffni_pool_threads(pool_t *pool) {
     start_afresh_after_fork(pool);
     return pool->workers + 1;
@@ -133,12 +184,12 @@ void ffni_pool_run(pool_t *pool, int64_t count, ffn_task_fn task, void *data) {
     start_afresh_after_fork(pool);
     pthread_mutex_lock(&pool->mutex);
     pool->job = &job;
-    pool->jobs++;
-    pthread_cond_broadcast(&pool->opened);
+    atomic_fetch_add(&pool->jobs, 1);
+    if (pool->asleep) pthread_cond_broadcast(&pool->opened);
     pthread_mutex_unlock(&pool->mutex);
     work(&job);
     pthread_mutex_lock(&pool->mutex);
     pool->job = NULL;
-    while (pool->inside) pthread_cond_wait(&pool->left, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
+    wait_for_workers(pool);
 }

@@ -35,7 +35,8 @@ ffn_status_t ffni_context_new(const ffn_context_options_t *given, ffn_context_t 
     ffn_context_t *made = ffni_allocate(&allocator, sizeof *made, "a context");
     if (!made) return FFN_NO_MEMORY;
     *made = (ffn_context_t){.allocator = allocator, .parallel_for = options.parallel_for, .parallel_user = options.parallel_user,
-                            .threads_requested = options.threads};
+                            .threads_requested = options.threads,
+                            .scratch_limit = options.scratch_limit};
     atomic_init(&made->gate, 2 * ffni_fork_generation());
     if (options.threads > 1 && !options.parallel_for) {
         made->pool = ffni_pool_create(&allocator, options.threads);
@@ -54,6 +55,11 @@ void ffni_context_delete(ffn_context_t *context) {
     ffni_pool_free(&allocator, context->pool);
     ffni_release(&allocator, context->scratch, context->scratch_bytes);
     ffni_release(&allocator, context, sizeof *context);
+}
+
+ffn_status_t ffni_context_limit_error(const ffn_context_t *context, uint64_t least) {
+    return ffni_fail(FFN_NO_MEMORY, "scratch_limit of the context is %" PRIu64 " bytes, must be at least %" PRIu64 " for this layer",
+                     context->scratch_limit, least);
 }
 
 uint32_t ffni_context_threads(ffn_context_t *context) {

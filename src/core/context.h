@@ -17,6 +17,7 @@ struct ffn_context {
     uint32_t threads_requested;
     char *scratch;
     uint64_t scratch_bytes;
+    uint64_t scratch_limit; /* 0: none */
     /* Twice the fork generation, plus 1 while a call is inside: a call that a fork cut off does not count in the child. */
     atomic_uint gate;
 };
@@ -31,6 +32,9 @@ void ffni_context_leave(ffn_context_t *context);
 
 /* Makes the scratch memory at least that large; what was in it is lost. On failure it is as before. */
 ffn_status_t ffni_context_scratch(ffn_context_t *context, uint64_t bytes);
+
+/* FFN_NO_MEMORY, with a sentence: the limit is below `least`, what the layer needs for one token. */
+ffn_status_t ffni_context_limit_error(const ffn_context_t *context, uint64_t least);
 
 /* Threads that a call has. */
 uint32_t ffni_context_threads(ffn_context_t *context);

@@ -15,7 +15,11 @@ typedef struct forward {
 /* y = layer(x), for x.count > 0 rows. The arguments have been checked. FFN_NO_MEMORY: y is untouched. */
 ffn_status_t ffni_forward(const forward_t *forward);
 
-/* Bytes of scratch memory that ffni_forward needs for so many tokens; UINT64_MAX if that is beyond any memory. */
-uint64_t ffni_forward_scratch(const ffn_layer_t *layer, int64_t tokens);
+/* Bytes of scratch memory that ffni_forward needs in that context for any number of tokens up to `tokens`; UINT64_MAX if that is beyond any memory.
+ * FFN_NO_MEMORY: not one token fits the context's limit. */
+ffn_status_t ffni_forward_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes);
+
+/* Bytes of stack that ffni_forward needs on the calling thread beyond a few pages. */
+uint64_t ffni_forward_stack(const ffn_layer_t *layer, int64_t tokens);
 
 #endif

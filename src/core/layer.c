@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/arena.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "core/activation.h"
 
@@ -23,12 +24,17 @@ static int is_scale_expanded(const config_t *config, uint32_t role, uint32_t tan
     return tensor && (tensor->shape[0] != config->options.d_out || (config->options.flags & tanh_flag));
 }
 
+/* The columns of a weight as they are packed: whole panels for the native engine. */
+static int64_t packed_columns(const config_t *config, int64_t columns) {
+    return config->engine == FFN_ENGINE_NATIVE ? round_up(columns, config->kernels->panel_width) : columns;
+}
+
 static layout_t lay_out(const config_t *config, arena_t *arena) {
     const ffn_layer_options_t *options = &config->options;
     const int64_t element = sizeof(float);
     layout_t layout = {.layer = ffni_arena_take(arena, 1, sizeof(ffn_layer_t))};
-    layout.in_weight = ffni_arena_take(arena, options->d_model, options->d_ff * (1 + config->gated) * element);
-    layout.down_weight = ffni_arena_take(arena, options->d_ff, options->d_out * element);
+    layout.in_weight = ffni_arena_take(arena, options->d_model, packed_columns(config, options->d_ff) * (1 + config->gated) * element);
+    layout.down_weight = ffni_arena_take(arena, options->d_ff, packed_columns(config, options->d_out) * element);
     for (int role = 0; role < ROLE_LIMIT; role++)
         if (config->tensor[role] && ffni_roles[role].ndim == 1)
             layout.vector[role] = ffni_arena_take(arena, config->tensor[role]->shape[0], element);
@@ -42,6 +48,20 @@ static layout_t lay_out(const config_t *config, arena_t *arena) {
 /* A weight that is stored [in, out] in a matrix of that width, described as [out, in]. */
 static view_t stored_matrix(float *data, int64_t out, int64_t in, int64_t width) {
     return (view_t){.data = (char *)data, .rows = out, .columns = in, .row_stride = 4, .column_stride = 4 * width};
+}
+
+/* A weight in panels, every `turns`-th of which is its own, from the one at `turn` on. */
+static panels_t packed_matrix(const config_t *config, float *data, int64_t out, int64_t in, int64_t turn, int64_t turns) {
+    int64_t width = config->kernels->panel_width, size = width * in;
+    return (panels_t){.data = data + turn * size, .columns = out, .depth = in, .width = width, .step = turns * size};
+}
+
+static void describe_panels(const layout_t *layout, const config_t *config, panels_t packed[ROLE_LIMIT]) {
+    const ffn_layer_options_t *options = &config->options;
+    int64_t d_model = options->d_model, d_ff = options->d_ff, gated = config->gated;
+    packed[FFN_ROLE_UP_WEIGHT] = packed_matrix(config, layout->in_weight, d_ff, d_model, gated, 1 + gated);
+    if (gated) packed[FFN_ROLE_GATE_WEIGHT] = packed_matrix(config, layout->in_weight, d_ff, d_model, 0, 2);
+    packed[FFN_ROLE_DOWN_WEIGHT] = packed_matrix(config, layout->down_weight, options->d_out, d_ff, 0, 1);
 }
 
 static void describe_storage(const layout_t *layout, const config_t *config, view_t stored[ROLE_LIMIT]) {
@@ -82,8 +102,12 @@ static void configure(ffn_layer_t *layer, const layout_t *layout, const config_t
     layer->gated = config->gated;
     layer->hidden_width = options->d_ff * (1 + config->gated);
     layer->flags = options->flags, layer->activation_name = options->activation, layer->residual = options->residual;
-    layer->engine = FFN_ENGINE_BLAS;
+    layer->engine = config->engine;
     layer->kernels = config->kernels;
+    layer->weight_bytes = (uint64_t)(4 * (packed_columns(config, layer->d_ff) * (1 + config->gated) * layer->d_model +
+                                          packed_columns(config, layer->d_out) * layer->d_ff));
+    layer->in_panels = packed_columns(config, layer->d_ff) * (1 + config->gated) / config->kernels->panel_width;
+    layer->down_panels = packed_columns(config, layer->d_out) / config->kernels->panel_width;
     layer->activation = ffni_activation_resolve(options, alpha_p ? *alpha_p : 0, alpha_n ? *alpha_n : 0);
     for (int slot = FFN_NORM_IN; slot <= FFN_NORM_OUT; slot++) {
         layer->norm_slot[slot] = options->norm[slot];
@@ -108,14 +132,29 @@ ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_
     ffn_layer_t *made = layout.layer;
     *made = (ffn_layer_t){.allocator = config->allocator, .bytes = measure.used};
     describe_storage(&layout, config, made->stored);
+    if (config->engine == FFN_ENGINE_NATIVE) describe_panels(&layout, config, made->packed);
     for (int role = 0; role < ROLE_LIMIT; role++) {
         if (!config->tensor[role]) continue;
         view_t given = ffni_view_of(config->tensor[role]);
-        ffni_view_copy(context, &made->stored[role], &given);
+        if (made->packed[role].data)
+            ffni_panels_pack(context, &made->packed[role], &given);
+        else
+            ffni_view_copy(context, &made->stored[role], &given);
     }
     configure(made, &layout, config);
     *layer = made;
     return FFN_OK;
+}
+
+int ffni_layer_has(const ffn_layer_t *layer, int role) {
+    return layer->stored[role].data != NULL;
+}
+
+void ffni_layer_read(const ffn_layer_t *layer, int role, const view_t *view) {
+    if (layer->packed[role].data)
+        ffni_panels_unpack(view, &layer->packed[role]);
+    else
+        ffni_view_copy(NULL, view, &layer->stored[role]);
 }
 
 void ffni_layer_delete(ffn_layer_t *layer) {

@@ -4,7 +4,7 @@
 #define FFNI_LAYER_H
 
 #include "core/options.h"
-#include "core/view.h"
+#include "core/panels.h"
 
 struct ffn_layer {
     ffn_allocator_t allocator;
@@ -18,16 +18,26 @@ struct ffn_layer {
     activation_t activation;
     const kernel_table_t *kernels;
 
-    /* What the forward pass reads. NULL: absent. Weights are [in, out], the order in which sgemm and sgemv do best. */
+    uint64_t weight_bytes; /* of the matrices, as packed */
+
+    /* What the forward pass reads. NULL: absent. For the blas engine weights are [in, out], the order in which sgemm and sgemv do best; for the native
+     * one they are panels (core/panels.h), those of gate and up in turn. */
     const float *in_weight;   /* [d_model, hidden_width] */
     const float *down_weight; /* [d_ff, d_out] */
+    int64_t in_panels, down_panels;
     const float *gate_bias, *up_bias, *down_bias;
     const float *branch_scale, *residual_scale; /* [d_out], tanh applied */
 
-    view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in] */
+    view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in]; of packed matrices the shape alone */
+    panels_t packed[ROLE_LIMIT]; /* native: the matrices */
 };
 
 ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer);
 void ffni_layer_delete(ffn_layer_t *layer);
+
+int ffni_layer_has(const ffn_layer_t *layer, int role);
+
+/* Copies a tensor of the layer into a view of its shape. */
+void ffni_layer_read(const ffn_layer_t *layer, int role, const view_t *view);
 
 #endif

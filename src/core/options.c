@@ -24,7 +24,6 @@ static ffn_status_t check_selectors(const ffn_layer_options_t *options) {
                          FFN_RESIDUAL_EXTERNAL);
     if (options->engine > FFN_ENGINE_NATIVE)
         return ffni_fail(FFN_INVALID, "engine is %" PRIu32 ", must be one of FFN_ENGINE_*, at most %d", options->engine, FFN_ENGINE_NATIVE);
-    if (options->engine == FFN_ENGINE_NATIVE) return ffni_fail(FFN_UNSUPPORTED, "engine native is not in this version");
     if (options->moe) return ffni_fail(FFN_UNSUPPORTED, "moe is given, must be NULL in this version");
     if (options->reserved) return ffni_fail(FFN_INVALID, "reserved is %" PRIu32 ", must be 0", options->reserved);
     return FFN_OK;
@@ -98,6 +97,12 @@ static ffn_status_t check_tensors(const config_t *config) {
     return FFN_OK;
 }
 
+/* The native engine is ahead at every number of tokens where there are vector kernels (docs/performance.md); without, OpenBLAS is. */
+static uint32_t resolve_engine(uint32_t engine, const kernel_table_t *kernels) {
+    if (engine != FFN_ENGINE_AUTO) return engine;
+    return kernels->isa == FFN_ISA_SCALAR ? FFN_ENGINE_BLAS : FFN_ENGINE_NATIVE;
+}
+
 ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *config) {
     ffn_layer_options_t *options = &config->options;
     ffn_status_t status = ffni_struct_read(options, sizeof *options, given, "ffn_layer_options_t");
@@ -112,5 +117,6 @@ ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *confi
     if (!status) status = check_companions(config);
     if (!status) status = check_tensors(config);
     if (!status) status = ffni_ladder_choose(options->max_isa, &config->kernels);
+    if (!status) config->engine = resolve_engine(options->engine, config->kernels);
     return status;
 }

@@ -14,6 +14,7 @@ typedef struct config {
     const kernel_table_t *kernels;
     const ffn_tensor_t *tensor[ROLE_LIMIT]; /* the caller's, by role; NULL: absent */
     int gated;
+    uint32_t engine; /* resolved */
 } config_t;
 
 ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *config);

@@ -133,6 +133,7 @@ static void describe_options(test_layer_t *test)
     ffn_layer_options_t *options = &test->options;
     options->struct_size = sizeof *options;
     options->activation = is->activation;
+    options->engine = test_engine();
     options->residual = is->residual;
     options->alpha = is->alpha;
     options->beta = is->beta;

@@ -63,12 +63,23 @@ void layer_case_print(const layer_case_t *is, char *buffer, size_t size)
     put(&text, ", layout %s, down %s, seed %#llx", layout_name(is->layout), layout_name(is->down_layout), (unsigned long long)is->seed);
 }
 
+static ffn_layer_info_t info_of(const test_layer_t *test)
+{
+    ffn_layer_info_t info = {.struct_size = sizeof info};
+    if (test->layer) ffn_layer_info(test->layer, &info);
+    return info;
+}
+
 static const char *isa_name(const test_layer_t *test)
 {
-    static const char *const names[4] = {"auto", "scalar", "avx2", "avx512"};
-    ffn_layer_info_t info = {.struct_size = sizeof info};
-    if (!test->layer || ffn_layer_info(test->layer, &info) != FFN_OK) return "unknown";
-    return names[info.isa & 3];
+    static const char *const names[4] = {"unknown", "scalar", "avx2", "avx512"};
+    return names[info_of(test).isa & 3];
+}
+
+static const char *engine_name(const test_layer_t *test)
+{
+    static const char *const names[4] = {"unknown", "blas", "native", "unknown"};
+    return names[info_of(test).engine & 3];
 }
 
 void test_layer_fail(const test_layer_t *test, const char *what, int64_t tokens, int64_t index, double expected, double got, double bound)
@@ -77,7 +88,8 @@ void test_layer_fail(const test_layer_t *test, const char *what, int64_t tokens,
     layer_case_print(&test->is, text, sizeof text);
     int64_t width = test->is.d_out;
     fail_msg("%s: token %lld of %lld, feature %lld: expected %.9g (%a), got %.9g (%a), off by %.3g where %.3g is allowed, %lld ulps; "
-             "isa %s (FFN_MAX_ISA %s); %s",
+             "isa %s (FFN_MAX_ISA %s), engine %s; %s",
              what, (long long)(index / width), (long long)tokens, (long long)(index % width), expected, expected, got, got,
-             fabs(got - expected), bound, (long long)ulp_distance((float)expected, (float)got), isa_name(test), test_isa_cap(), text);
+             fabs(got - expected), bound, (long long)ulp_distance((float)expected, (float)got), isa_name(test), test_isa_cap(),
+             engine_name(test), text);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/test.h"
 
+#include <ffn/ffn.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool test_quick(void)
 {
@@ -19,6 +21,13 @@ const char *test_isa_cap(void)
 {
     const char *cap = getenv("FFN_MAX_ISA");
     return cap ? cap : "no cap";
+}
+
+uint32_t test_engine(void)
+{
+    const char *engine = getenv("FFN_TEST_ENGINE");
+    if (!engine) return FFN_ENGINE_AUTO;
+    return strcmp(engine, "native") == 0 ? FFN_ENGINE_NATIVE : FFN_ENGINE_BLAS;
 }
 
 void *test_alloc(size_t size)

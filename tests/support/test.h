@@ -25,6 +25,9 @@ uint64_t test_seed(void);
 /* FFN_MAX_ISA, or "no cap". */
 const char *test_isa_cap(void);
 
+/* FFN_ENGINE_* of the layers that layer_case.h makes: FFN_TEST_ENGINE in the environment ("blas", "native"), else FFN_ENGINE_AUTO. */
+uint32_t test_engine(void);
+
 /* malloc and friends that fail the test in place of returning NULL. */
 void *test_alloc(size_t size);
 

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ * The forward pass of the native engine.
+ *
+ * Tokens go through in blocks of rows: the rows into tiles (normed on the way); then, group by group of panels, the sums of gate and up and the
+ * activation of them, into tiles again; then the sums of the down projection and what ends the layer, into y. Many tokens: each thread takes
+ * whole blocks, one after the other. Few: one block, whose groups of panels the threads take, with one wait between the two projections.
+ *
+ * An output is one chain of multiply-adds whatever the block, the tile, the group and the thread: a token's bits depend on it and the layer alone. */
+#include "core/native.h"
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "core/parallel.h"
+#include "core/plan.h"
+#include "core/steps.h"
+#include "core/tiling.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct block {
+    const forward_t *forward;
+    const ffn_layer_t *layer;
+    ffn_context_t *context; /* NULL: the block is one thread's */
+    int64_t slots;          /* threads that may work on the block */
+    int64_t begin, rows;
+    tiling_t tiling;
+    scratch_t scratch;
+    const float *input; /* in tiles: scratch.input, or the one row of x */
+} block_t;
+
+/* Group `index` of a projection's panels. `sums` is the thread's. */
+typedef void group_fn(const block_t *block, int64_t index, float *sums);
+
+typedef struct groups {
+    const block_t *block;
+    group_fn *work;
+    int64_t count;
+    atomic_int_fast64_t next;
+} groups_t;
+
+static void work_on_groups(void *data, int64_t slot) {
+    groups_t *groups = data;
+    float *sums = groups->block->scratch.sums + slot * groups->block->scratch.sums_step;
+    for (;;) {
+        int64_t index = atomic_fetch_add_explicit(&groups->next, 1, memory_order_relaxed);
+        if (index >= groups->count) return;
+        groups->work(groups->block, index, sums);
+    }
+}
+
+static void each_group(const block_t *block, int64_t count, group_fn *work) {
+    groups_t groups = {.block = block, .work = work, .count = count};
+    atomic_init(&groups.next, 0);
+    ffni_parallel_slots(block->context, minimum(block->slots, count), work_on_groups, &groups);
+}
+
+/* ---------------------------------------------------------------- Input rows */
+
+static const float *normed_row(const block_t *block, int64_t row) {
+    return block->scratch.normed + row * block->layer->d_model;
+}
+
+static void take_tile(const block_t *block, int64_t tile) {
+    const ffn_layer_t *layer = block->layer;
+    int64_t start = ffni_tile_start(&block->tiling, tile), rows = ffni_tile_rows(&block->tiling, tile), d_model = layer->d_model;
+    for (int64_t i = 0; i < rows; i++) {
+        const float *x = rows_at(&block->forward->x, block->begin + start + i);
+        if (block->scratch.normed) {
+            float *normed = block->scratch.normed + (start + i) * d_model;
+            ffni_step_normalise(layer, FFN_NORM_IN, d_model, normed, x);
+            x = normed;
+        }
+        ffni_tile_put_row(&block->tiling, block->scratch.input, d_model, tile, i, x);
+    }
+}
+
+static void take_tiles(void *data, int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; tile++) take_tile(data, tile);
+}
+
+/* One row in a tile is a plain row: read where it is. */
+static void take_input(block_t *block) {
+    const ffn_layer_t *layer = block->layer;
+    block->input = block->scratch.input;
+    if (block->rows > 1) {
+        ffni_parallel_rows(block->context, block->tiling.tiles, layer->d_model * ffni_tile_rows(&block->tiling, 0), take_tiles, block);
+        return;
+    }
+    block->input = rows_at(&block->forward->x, block->begin);
+    if (!block->scratch.normed) return;
+    ffni_step_normalise(layer, FFN_NORM_IN, layer->d_model, block->scratch.normed, block->input);
+    block->input = block->scratch.normed;
+}
+
+/* -------------------------------------------------------------- Hidden units */
+
+static activation_tile_t activation_tile(const block_t *block, int64_t tile, int64_t column, int64_t columns) {
+    const ffn_layer_t *layer = block->layer;
+    int64_t start = ffni_tile_start(&block->tiling, tile), rows = ffni_tile_rows(&block->tiling, tile);
+    activation_tile_t at = {.rows = rows, .columns = columns};
+    if (layer->up_bias) at.up_bias = layer->up_bias + column;
+    if (layer->gate_bias) at.gate_bias = layer->gate_bias + column;
+    if (block->scratch.hidden_rows) {
+        at.out = block->scratch.hidden_rows + start * layer->d_ff + column;
+        at.out_row = layer->d_ff, at.out_chunk = TILE_CHUNK;
+    } else {
+        at.out = block->scratch.hidden + ffni_tiled_size(start, layer->d_ff) + column * rows;
+        at.out_row = TILE_CHUNK, at.out_chunk = TILE_CHUNK * rows;
+    }
+    return at;
+}
+
+static int64_t in_group_panels(const block_t *block) {
+    return ffni_tiling_group(&block->tiling, block->layer->d_model, 1 + block->layer->gated);
+}
+
+static int64_t down_group_panels(const block_t *block) {
+    return ffni_tiling_group(&block->tiling, block->layer->d_ff, 1);
+}
+
+static void project_in(const block_t *block, int64_t group, float *sums) {
+    const ffn_layer_t *layer = block->layer;
+    int64_t width = layer->kernels->panel_width, most = in_group_panels(block), first = group * most;
+    int64_t panels = minimum(most, layer->in_panels - first);
+    int64_t column = first / (1 + layer->gated) * width, columns = minimum(panels / (1 + layer->gated) * width, layer->d_ff - column);
+    activate_tile_fn *activate = layer->gated ? layer->kernels->activate_gated_tile : layer->kernels->activate_tile;
+    ffni_multiply(&block->tiling, block->input, layer->d_model, layer->in_weight + first * width * layer->d_model, panels, sums);
+    for (int64_t tile = 0; tile < block->tiling.tiles; tile++) {
+        activation_tile_t at = activation_tile(block, tile, column, columns);
+        at.sums = sums + ffni_tile_start(&block->tiling, tile) * panels * width;
+        at.sums_step = panels * width;
+        activate(&layer->activation, &at);
+    }
+}
+
+/* Norm MID needs whole rows. */
+static void normalise_hidden_tiles(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    int64_t d_ff = block->layer->d_ff;
+    for (int64_t tile = begin; tile < end; tile++)
+        for (int64_t i = 0; i < ffni_tile_rows(&block->tiling, tile); i++) {
+            float *row = block->scratch.hidden_rows + (ffni_tile_start(&block->tiling, tile) + i) * d_ff;
+            ffni_step_normalise(block->layer, FFN_NORM_MID, d_ff, row, row);
+            ffni_tile_put_row(&block->tiling, block->scratch.hidden, d_ff, tile, i, row);
+        }
+}
+
+/* -------------------------------------------------------------------- Output */
+
+static const float *residual_row(const block_t *block, int64_t row) {
+    const forward_t *forward = block->forward;
+    switch (block->layer->residual) {
+    case FFN_RESIDUAL_INPUT: return rows_at(&forward->x, block->begin + row);
+    case FFN_RESIDUAL_NORMED: return block->scratch.normed ? normed_row(block, row) : rows_at(&forward->x, block->begin + row);
+    case FFN_RESIDUAL_EXTERNAL: return rows_at(&forward->residual, block->begin + row);
+    default: return NULL;
+    }
+}
+
+static const float *from(const float *vector, int64_t column) {
+    return vector ? vector + column : NULL;
+}
+
+static void project_down(const block_t *block, int64_t group, float *sums) {
+    const ffn_layer_t *layer = block->layer;
+    int64_t width = layer->kernels->panel_width, most = down_group_panels(block), first = group * most;
+    int64_t panels = minimum(most, layer->down_panels - first), column = first * width, columns = minimum(panels * width, layer->d_out - column);
+    ffni_multiply(&block->tiling, block->scratch.hidden, layer->d_ff, layer->down_weight + first * width * layer->d_ff, panels, sums);
+    for (int64_t row = 0; row < block->rows; row++) {
+        const float *sum = sums + row * panels * width;
+        if (block->scratch.branch)
+            memcpy(block->scratch.branch + row * layer->d_out + column, sum, (size_t)columns * sizeof *sum);
+        else
+            layer->kernels->combine(columns, rows_at(&block->forward->y, block->begin + row) + column, sum, from(layer->down_bias, column),
+                                    from(layer->branch_scale, column), from(residual_row(block, row), column), from(layer->residual_scale, column));
+    }
+}
+
+static void finish_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    for (int64_t row = begin; row < end; row++)
+        ffni_step_finish(block->layer, block->scratch.branch + row * block->layer->d_out, residual_row(block, row),
+                         rows_at(&block->forward->y, block->begin + row));
+}
+
+/* -------------------------------------------------------------------- Blocks */
+
+static int64_t groups_of(int64_t panels, int64_t group) {
+    return (panels - 1) / group + 1;
+}
+
+static void run_block(block_t *block) {
+    const ffn_layer_t *layer = block->layer;
+    take_input(block);
+    each_group(block, groups_of(layer->in_panels, in_group_panels(block)), project_in);
+    if (block->scratch.hidden_rows)
+        ffni_parallel_rows(block->context, block->tiling.tiles, layer->d_ff * ffni_tile_rows(&block->tiling, 0), normalise_hidden_tiles, block);
+    each_group(block, groups_of(layer->down_panels, down_group_panels(block)), project_down);
+    if (block->scratch.branch) ffni_parallel_rows(block->context, block->rows, layer->d_out, finish_rows, block);
+}
+
+typedef struct run {
+    const forward_t *forward;
+    plan_t plan;
+    atomic_int_fast64_t next;
+} run_t;
+
+/* One slot's share of the blocks: those that it finds. */
+static void work_on_blocks(void *data, int64_t slot) {
+    run_t *run = data;
+    const plan_t *plan = &run->plan;
+    const forward_t *forward = run->forward;
+    int64_t tokens = forward->x.count;
+    char *memory = forward->context->scratch + (uint64_t)slot * plan->slot_bytes;
+    arena_t arena = {.base = memory};
+    block_t block = {.forward = forward, .layer = forward->layer, .slots = plan->whole_blocks ? 1 : plan->slots,
+                     .context = plan->whole_blocks ? NULL : forward->context};
+    block.scratch = ffni_scratch_lay_out(forward->layer, plan->block_rows, block.slots, &arena);
+    for (;;) {
+        int64_t index = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
+        block.begin = index * plan->block_rows;
+        if (block.begin >= tokens) return;
+        block.rows = minimum(plan->block_rows, tokens - block.begin);
+        block.tiling = ffni_tiling_of(forward->layer->kernels, block.rows, (int64_t)forward->layer->weight_bytes);
+        run_block(&block);
+    }
+}
+
+/* At once to what any cut of so many tokens needs. */
+static ffn_status_t grow_scratch(const forward_t *forward) {
+    uint64_t bytes;
+    ffn_status_t status = ffni_plan_scratch(forward->layer, forward->context, forward->x.count, &bytes);
+    return status ? status : ffni_context_scratch(forward->context, bytes);
+}
+
+ffn_status_t ffni_native_forward(const forward_t *forward) {
+    run_t run = {.forward = forward};
+    ffn_status_t status = ffni_plan_make(forward->layer, forward->context, forward->x.count, &run.plan);
+    if (!status && run.plan.bytes > forward->context->scratch_bytes) status = grow_scratch(forward);
+    if (status) return status;
+    atomic_init(&run.next, 0);
+    if (run.plan.whole_blocks)
+        ffni_parallel_slots(forward->context, run.plan.slots, work_on_blocks, &run);
+    else
+        work_on_blocks(&run, 0);
+    return FFN_OK;
+}
+
+ffn_status_t ffni_native_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
+    return ffni_plan_scratch(layer, context, tokens, bytes);
+}

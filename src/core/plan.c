@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ * Cutting a run of the native engine into blocks. */
+#include "core/plan.h"
+
+#include "base/checked.h"
+#include "core/steps.h"
+#include "core/tiling.h"
+
+enum {
+    /* Up to so many rows the threads share a block, and so read the weights once; beyond, if that leaves each enough rows, they take blocks. */
+    SHARED_ROWS = 192,
+    WHOLE_ROWS_LEAST = 48,
+    /* Rows of a thread's block: its hidden units stay in the second-level cache next to the panels. */
+    WHOLE_ROWS_MOST = 96,
+    HIDDEN_BYTES = 1280 * 1024,
+    /* Multiply-adds (of four rows at the least: fewer are bound by reading the weights) that are worth waking a thread for. */
+    SHARED_WORK = 1 << 20
+};
+
+scratch_t ffni_scratch_lay_out(const ffn_layer_t *layer, int64_t rows, int64_t slots, arena_t *arena) {
+    const int64_t element = sizeof(float);
+    scratch_t scratch = {.sums_step = rows * GROUP_PANELS_MOST * layer->kernels->panel_width};
+    scratch.input = ffni_arena_take(arena, ffni_tiled_size(rows, layer->d_model), element);
+    if (layer->norm_slot[FFN_NORM_IN] != FFN_NORM_NONE) scratch.normed = ffni_arena_take(arena, rows * layer->d_model, element);
+    scratch.hidden = ffni_arena_take(arena, ffni_tiled_size(rows, layer->d_ff), element);
+    if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) scratch.hidden_rows = ffni_arena_take(arena, rows * layer->d_ff, element);
+    if (ffni_step_needs_whole_branch(layer)) scratch.branch = ffni_arena_take(arena, rows * layer->d_out, element);
+    scratch.sums = ffni_arena_take(arena, slots * scratch.sums_step, element);
+    return scratch;
+}
+
+/* UINT64_MAX: beyond any memory. */
+static uint64_t block_bytes(const ffn_layer_t *layer, int64_t rows, int64_t slots) {
+    arena_t measure = {0};
+    ffni_scratch_lay_out(layer, rows, slots, &measure);
+    return measure.overflowed ? UINT64_MAX : measure.used;
+}
+
+static int64_t useful_threads(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
+    double work = (double)layer->weight_bytes / 4 * (double)maximum(tokens, 4);
+    return work < SHARED_WORK ? 1 : context->threads_requested;
+}
+
+static int64_t whole_rows_most(const ffn_layer_t *layer) {
+    int64_t in_cache = HIDDEN_BYTES / 4 / layer->d_ff;
+    return maximum(WHOLE_ROWS_LEAST, minimum(WHOLE_ROWS_MOST, in_cache));
+}
+
+/* Blocks of equal size, as many for each thread, of whole tiles. */
+static int64_t even_rows(const ffn_layer_t *layer, int64_t tokens, int64_t threads, int64_t most) {
+    int64_t tile = layer->kernels->tile_rows[layer->kernels->panels_log_of_many];
+    int64_t blocks = round_up((tokens - 1) / most + 1, threads);
+    return minimum(tokens, round_up((tokens - 1) / blocks + 1, tile));
+}
+
+static plan_t plan_for(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
+    plan_t plan = {.slots = useful_threads(layer, context, tokens)};
+    plan.whole_blocks = plan.slots == 1 || (tokens > SHARED_ROWS && tokens / plan.slots >= WHOLE_ROWS_LEAST);
+    if (plan.whole_blocks)
+        plan.block_rows = even_rows(layer, tokens, plan.slots, whole_rows_most(layer));
+    else
+        plan.block_rows = even_rows(layer, tokens, 1, SHARED_ROWS);
+    return plan;
+}
+
+static void measure(const ffn_layer_t *layer, plan_t *plan) {
+    plan->slot_bytes = block_bytes(layer, plan->block_rows, plan->whole_blocks ? 1 : plan->slots);
+    if (!plan->whole_blocks || plan->slots == 1)
+        plan->bytes = plan->slot_bytes;
+    else
+        plan->bytes = plan->slot_bytes > UINT64_MAX / (uint64_t)plan->slots ? UINT64_MAX : plan->slot_bytes * (uint64_t)plan->slots;
+}
+
+ffn_status_t ffni_plan_make(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, plan_t *plan) {
+    *plan = plan_for(layer, context, tokens);
+    measure(layer, plan);
+    if (!context->scratch_limit || plan->bytes <= context->scratch_limit) return FFN_OK;
+    /* Threads that share a block need the least. */
+    plan->whole_blocks = plan->slots == 1;
+    for (measure(layer, plan); plan->bytes > context->scratch_limit && plan->block_rows > 1; measure(layer, plan))
+        plan->block_rows = (plan->block_rows + 1) / 2;
+    if (plan->bytes <= context->scratch_limit) return FFN_OK;
+    return ffni_context_limit_error(context, plan->bytes);
+}
+
+ffn_status_t ffni_plan_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
+    int64_t threads = context->threads_requested;
+    plan_t least, shared = {.slots = threads, .block_rows = minimum(tokens, SHARED_ROWS)};
+    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, whole_rows_most(layer) + TILE_ROWS_MOST)};
+    *bytes = 0;
+    if (tokens < 1) return FFN_OK;
+    ffn_status_t status = ffni_plan_make(layer, context, 1, &least);
+    if (status) return status;
+    /* The largest block of either way to cut. */
+    measure(layer, &shared);
+    measure(layer, &whole);
+    int whole_counts = threads == 1 || tokens > SHARED_ROWS;
+    *bytes = whole_counts && whole.bytes > shared.bytes ? whole.bytes : shared.bytes;
+    if (context->scratch_limit && *bytes > context->scratch_limit) *bytes = context->scratch_limit;
+    return FFN_OK;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ * The native engine's matrix products.
+ *
+ * Few rows are one tile: each panel is read once, from start to end. Many rows are several: a panel is read by one tile after the other while it is
+ * in the second-level cache, and what comes next is fetched there meanwhile, at an even rate. Then the depth is cut too, so that two such blocks
+ * of the panels and the rows' share of `a` stay in that cache. Every number is the same chain of multiply-adds for any cut. */
+#include "core/tiling.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+enum {
+    DEPTH_BLOCK = 1024, /* of a panel, when several tiles read it: 128 kB at the widest */
+    AHEAD_BYTES = 4096, /* distance of a single pass's prefetch within each panel */
+    AHEAD_ROWS = 3      /* fewer rows than this keep up with the hardware's own prefetching */
+};
+
+tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows, int64_t weight_bytes) {
+    const int64_t *most = kernels->tile_rows;
+    tiling_t tiling = {.kernels = kernels, .rows = rows, .tiles = 1};
+    (void)weight_bytes;
+    for (int log = TILE_PANELS_KINDS - 1; log >= 0; log--) {
+        if (rows > most[log]) continue;
+        tiling.panels_log = log;
+        tiling.prefetch = rows < AHEAD_ROWS ? PREFETCH_NONE : PREFETCH_AHEAD;
+        return tiling;
+    }
+    tiling.panels_log = kernels->panels_log_of_many;
+    tiling.prefetch = PREFETCH_NEXT;
+    tiling.tiles = (rows - 1) / most[tiling.panels_log] + 1;
+    return tiling;
+}
+
+int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile) {
+    return tile * (tiling->rows / tiling->tiles) + minimum(tile, tiling->rows % tiling->tiles);
+}
+
+int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile) {
+    return tiling->rows / tiling->tiles + (tile < tiling->rows % tiling->tiles);
+}
+
+static int64_t depth_block(const tiling_t *tiling, int64_t depth) {
+    int64_t blocks = tiling->tiles == 1 ? 1 : (depth - 1) / DEPTH_BLOCK + 1;
+    return round_up((depth - 1) / blocks + 1, TILE_CHUNK);
+}
+
+int64_t ffni_tiling_group(const tiling_t *tiling, int64_t depth, int64_t least) {
+    if (depth_block(tiling, depth) < depth) return GROUP_PANELS_MOST;
+    return maximum(least, (int64_t)1 << tiling->panels_log);
+}
+
+int64_t ffni_tiled_size(int64_t rows, int64_t depth) {
+    return rows * round_up(depth, TILE_CHUNK);
+}
+
+void ffni_tile_put_row(const tiling_t *tiling, float *tiled, int64_t depth, int64_t tile, int64_t row_of_tile, const float *row) {
+    int64_t rows = ffni_tile_rows(tiling, tile);
+    float *to = tiled + ffni_tiled_size(ffni_tile_start(tiling, tile), depth) + row_of_tile * TILE_CHUNK;
+    for (; depth >= TILE_CHUNK; depth -= TILE_CHUNK, row += TILE_CHUNK, to += rows * TILE_CHUNK) memcpy(to, row, TILE_CHUNK * sizeof *to);
+    memcpy(to, row, (size_t)depth * sizeof *to);
+}
+
+/* A part of the depth of some panels, times every tile. */
+typedef struct part {
+    int64_t k, depth, whole_depth;
+    int panels_log;
+    const float *b, *next;
+    float *sums;
+    int64_t sums_step;
+} part_t;
+
+static void multiply_part(const tiling_t *tiling, const float *a, const part_t *part) {
+    int64_t width = tiling->kernels->panel_width, line = width * (int64_t)sizeof *a;
+    product_t product = {.depth = part->depth, .b = part->b, .panel_step = part->whole_depth * width, .sums_step = part->sums_step,
+                         .continued = part->k > 0};
+    product.prefetch_step = tiling->prefetch == PREFETCH_NEXT ? (line - 1) / tiling->tiles + 1 : AHEAD_BYTES;
+    for (int64_t tile = 0; tile < tiling->tiles; tile++) {
+        int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
+        product.a = a + ffni_tiled_size(start, part->whole_depth) + part->k * rows;
+        product.sums = part->sums + start * part->sums_step;
+        product.prefetch = (const char *)part->next + tile * part->depth * product.prefetch_step;
+        tiling->kernels->product[tiling->prefetch][part->panels_log][rows](&product);
+    }
+}
+
+void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums) {
+    int64_t width = tiling->kernels->panel_width, block = depth_block(tiling, depth), panel_step = depth * width;
+    part_t part = {.whole_depth = depth, .sums_step = panels * width};
+    for (part.k = 0; part.k < depth; part.k += block) {
+        part.depth = minimum(block, depth - part.k);
+        for (int64_t panel = 0, taken; panel < panels; panel += taken) {
+            for (part.panels_log = tiling->panels_log; (1 << part.panels_log) > panels - panel;) part.panels_log--;
+            taken = (int64_t)1 << part.panels_log;
+            part.b = b + panel * panel_step + part.k * width;
+            part.sums = sums + panel * width;
+            if (panel + taken < panels)
+                part.next = part.b + taken * panel_step;
+            else /* the next part of the depth, or the next group */
+                part.next = part.k + block < depth ? b + (part.k + block) * width : b + panels * panel_step;
+            multiply_part(tiling, a, &part);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * The native engine's matrix products: rows in tiles, weights in panels. */
+#ifndef FFNI_TILING_H
+#define FFNI_TILING_H
+
+#include "kernels/kernels.h"
+
+/* How the rows of a block are cut into tiles of nearly equal size, and which kernels run them. */
+typedef struct tiling {
+    const kernel_table_t *kernels;
+    int64_t rows, tiles;
+    int panels_log; /* panels that a kernel takes at once: 1, 2 or 4 */
+    tile_prefetch_t prefetch;
+} tiling_t;
+
+/* weight_bytes: of the layer's weights, which tells whether they can stay in a cache between calls. */
+tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows, int64_t weight_bytes);
+
+int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile);
+int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile);
+
+/* Panels whose sums are worked on together: an epilogue follows each such group. A multiple of `least` (2 where gate and up take turns). */
+int64_t ffni_tiling_group(const tiling_t *tiling, int64_t depth, int64_t least);
+enum { GROUP_PANELS_MOST = 8 };
+
+/* Elements of a block of so many rows whose rows are in tiles (kernels.h has their order). */
+int64_t ffni_tiled_size(int64_t rows, int64_t depth);
+
+/* Puts one row into its tile. `tiled` is the block. */
+void ffni_tile_put_row(const tiling_t *tiling, float *tiled, int64_t depth, int64_t tile, int64_t row_of_tile, const float *row);
+
+/* sums[rows, panels * width] = the block `a` (in tiles) times `panels` panels from b on. */
+void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums);
+
+#endif
