@@ -1,0 +1,113 @@
+//! The position-wise feed-forward sublayer of transformers on CPUs: the safe interface of [libffn](libffn_sys), a C library.
+//!
+//! ```text
+//! dense   y = a * r + c * ( W_down act(W_up x + b_up) + b_down )
+//! gated   y = a * r + c * ( W_down ( act(W_gate x + b_gate) * (W_up x + b_up) ) + b_down )
+//! ```
+//!
+//! x is one token, a row of `d_model` numbers; r is the residual; every part but the two matrices may be absent, and a norm may stand at four
+//! places. The header `ffn/ffn.h` has every formula and every default; names here are the names there.
+//!
+//! ```
+//! use libffn::{Activation, Layer, LayerOptions, Norm, NormSlot, Residual, Role, Tensor};
+//!
+//! # fn main() -> libffn::Result<()> {
+//! let up = vec![0.01; 2048 * 512];
+//! let down = vec![0.02; 512 * 2048];
+//! let layer = Layer::new(
+//!     LayerOptions::new().activation(Activation::GELU).residual(Residual::INPUT).norm(NormSlot::IN, Norm::LAYER),
+//!     &[Tensor::new(Role::UP_WEIGHT, &up, &[2048, 512])?, Tensor::new(Role::DOWN_WEIGHT, &down, &[512, 2048])?],
+//! )?; // the weights are copied
+//!
+//! let x = vec![1.0; 3 * 512]; // three tokens
+//! let mut y = vec![0.0; 3 * 512];
+//! layer.forward(&x, &mut y)?;
+//! assert_eq!(y, x); // a constant row has the norm 0, and gelu(0) = 0
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - A [`Layer`] never changes: any number of threads may use one at once.
+//! - A [`Context`] is threads and scratch memory, for one call at a time. Functions that end in `_in` take one; the others compute on the calling
+//!   thread alone, in scratch memory that the thread keeps.
+//! - Strides are in bytes.
+//! - A failure is an [`Error`] with the library's status and sentence, and nothing else has happened. The library never prints, never aborts,
+//!   and changes no global state. What the borrow checker rules out is not asked at run time: arrays that overlap, a context used twice.
+//! - `Model` (feature `io`) makes layers of published checkpoints.
+//!
+//! The matrix products are OpenBLAS's, whose threads belong to the program (`OPENBLAS_NUM_THREADS` in the environment).
+//!
+//! # What does not compile
+//!
+//! One context in two threads at once:
+//!
+//! ```compile_fail,E0499
+//! # fn both(layer: &libffn::Layer, context: &mut libffn::Context, x: &[f32], a: &mut [f32], b: &mut [f32]) {
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| layer.forward_in(context, x, a));
+//!     scope.spawn(|| layer.forward_in(context, x, b));
+//! });
+//! # }
+//! ```
+//!
+//! A shared context is of no use to another thread:
+//!
+//! ```compile_fail,E0277
+//! # fn share(context: &libffn::Context) {
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| context.info());
+//! });
+//! # }
+//! ```
+//!
+//! An output that is the input ([`Layer::forward_in_place`] is for that):
+//!
+//! ```compile_fail,E0502
+//! # fn overlap(layer: &libffn::Layer, mut x: Vec<f32>) -> libffn::Result<()> {
+//! layer.forward(&x, &mut x)
+//! # }
+//! ```
+//!
+//! A view that outlives its array:
+//!
+//! ```compile_fail,E0597
+//! # use libffn::{Role, Tensor};
+//! # fn dangle() -> libffn::Result<()> {
+//! let view = {
+//!     let bias = vec![0.0; 4];
+//!     Tensor::new(Role::UP_BIAS, &bias, &[4])?
+//! };
+//! println!("{view:?}");
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+#![warn(clippy::undocumented_unsafe_blocks)]
+
+mod allocator;
+mod constants;
+mod context;
+mod error;
+mod layer;
+#[cfg(feature = "io")]
+mod model;
+mod options;
+mod parallel;
+mod run;
+mod tensor;
+mod version;
+
+pub use allocator::Allocator;
+pub use constants::{Activation, Engine, Isa, LayerFlags, Norm, NormSlot, Residual, Role};
+pub use context::{thread_info, Context, ContextInfo, ContextOptions};
+pub use error::{Error, Result, Status};
+pub use layer::{gated_d_ff, Layer, LayerInfo};
+#[cfg(feature = "io")]
+pub use model::{Model, ModelInfo, ModelLayer, ModelOptions, ModelTensor};
+pub use options::LayerOptions;
+pub use run::Run;
+pub use tensor::{Tensor, TensorMut};
+pub use version::{abi_version, build_info, version, version_string};
+
+/// The C interface, for what this crate does not have.
+pub use libffn_sys as sys;

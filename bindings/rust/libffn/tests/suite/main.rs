@@ -1,0 +1,11 @@
+//! The safe interface against the formula in float64, and against what a careless or hostile caller gives it.
+#[cfg(feature = "io")]
+mod checkpoint;
+mod contexts;
+mod errors;
+mod layers;
+#[cfg(feature = "io")]
+mod models;
+mod names;
+mod reference;
+mod runs;
