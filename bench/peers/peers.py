@@ -56,19 +56,18 @@ def measure_cell(workers, tokens, threads, rounds, right):
         if sentence:
             missing[worker.name] = sentence
     able = [worker for worker in workers if worker.name not in missing]
-    begin = time.monotonic()
     for worker in able:
-        once = sorted(worker.run(3))[1]
+        once = worker.run(1)[0]
+        if once < SECONDS_PER_TURN:
+            once = sorted(worker.run(3))[1]
         counts[worker.name] = max(1, min(100, round(SECONDS_PER_TURN / once)))
-    round_seconds = 0.25 * (time.monotonic() - begin) + 1e-3
     times = {worker.name: [] for worker in able}
     begin = time.monotonic()
     for done in range(rounds):
-        if done >= LEAST_ROUNDS and time.monotonic() - begin + round_seconds > SECONDS_PER_CELL:
+        if done >= LEAST_ROUNDS and (time.monotonic() - begin) * (done + 1) / done > SECONDS_PER_CELL:
             break
         for worker in able:
             times[worker.name].append(worker.run(counts[worker.name]))
-        round_seconds = (time.monotonic() - begin) / (done + 1)
     return times, missing
 
 
