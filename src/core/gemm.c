@@ -10,6 +10,7 @@
 #include <cblas.h>
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,59 +27,6 @@ enum { UNTHREADED_PRODUCT = 262144 };
 
 static int goes_by_row(int64_t rows, int64_t n, int64_t k) {
     return rows == 1 || (rows <= GEMV_ROWS && n * k * 4 <= GEMV_BYTES);
-}
-
-/* OpenBLAS's locks, and what its threads are doing, must not be copied by fork() while another thread is inside: the child would wait for ever.
- * So fork() waits for the products under way, and new ones wait for it. The handlers are registered after OpenBLAS's own, which end its threads,
- * and so run before them. */
-#if defined(PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP)
-#define OPEN_GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP /* products must not keep fork() waiting one after the other */
-#else
-#define OPEN_GATE PTHREAD_RWLOCK_INITIALIZER
-#endif
-static pthread_rwlock_t gate = OPEN_GATE;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void before_fork(void) {
-    pthread_rwlock_wrlock(&gate);
-}
-
-static void after_fork_in_parent(void) {
-    pthread_rwlock_unlock(&gate);
-}
-
-static void after_fork_in_child(void) {
-    static const pthread_rwlock_t open = OPEN_GATE;
-    memcpy(&gate, &open, sizeof open); /* its owner has another thread id here */
-}
-
-static void register_fork_handlers(void) {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
-
-static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
-    blasint width = (blasint)n, depth = (blasint)k;
-    if (!goes_by_row(rows, n, k)) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, width, depth, 1.0f, a, (blasint)a_stride, b, width, 0.0f, c,
-                    width);
-        return;
-    }
-    /* sgemv scales y by beta, and versions differ on whether 0 * NaN is 0: give it zeros. */
-    memset(c, 0, (size_t)(rows * n) * sizeof *c);
-    for (int64_t row = 0; row < rows; row++)
-        cblas_sgemv(CblasRowMajor, CblasTrans, depth, width, 1.0f, b, width, a + row * a_stride, 1, 0.0f, c + row * n, 1);
-}
-
-/* The serial flavour takes its work memory without a lock (unless built with USE_LOCKING, which Debian's is not): two callers at once may be
- * given the same. They go through the gate one at a time. */
-void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
-    pthread_once(&fork_once, register_fork_handlers);
-    if (openblas_get_parallel() == SERIAL)
-        pthread_rwlock_wrlock(&gate);
-    else
-        pthread_rwlock_rdlock(&gate);
-    multiply(rows, n, k, a, a_stride, b, c);
-    pthread_rwlock_unlock(&gate);
 }
 
 /* openblas_get_config writes to a static buffer: asked once. */
@@ -100,6 +48,68 @@ static int64_t most_threads(void) {
     const char *text = strstr(ffni_gemm_library(), "MAX_THREADS=");
     long threads = text ? strtol(text + strlen("MAX_THREADS="), NULL, 10) : USUAL_MOST;
     return threads < 1 || threads > 65536 ? USUAL_MOST : threads;
+}
+
+/* OpenBLAS's locks, and what its threads are doing, must not be copied by fork() while another thread is inside: the child would wait for ever.
+ * So fork() waits for the products under way, and new ones wait for it. The handlers are registered after OpenBLAS's own, which end its threads,
+ * and so run before them. */
+#if defined(PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP)
+#define OPEN_GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP /* products must not keep fork() waiting one after the other */
+#else
+#define OPEN_GATE PTHREAD_RWLOCK_INITIALIZER
+#endif
+static pthread_rwlock_t gate = OPEN_GATE;
+
+/* Room for so many products at once; the rest wait. OpenBLAS has work memory for twice the threads that it was built for, takes some for each of
+ * its own threads, and the host may call it too: what comes too much ends the process, after a message. The serial flavour takes the memory
+ * without a lock (unless built with USE_LOCKING, which Debian's is not): two callers at once may be given the same. */
+static sem_t room;
+
+static unsigned most_callers(void) {
+    return openblas_get_parallel() == SERIAL ? 1 : (unsigned)most_threads();
+}
+
+static void before_fork(void) {
+    pthread_rwlock_wrlock(&gate);
+}
+
+static void after_fork_in_parent(void) {
+    pthread_rwlock_unlock(&gate);
+}
+
+/* Here the gate's owner has another thread id, and those that took room are gone. */
+static void after_fork_in_child(void) {
+    static const pthread_rwlock_t open = OPEN_GATE;
+    memcpy(&gate, &open, sizeof open);
+    sem_init(&room, 0, most_callers());
+}
+
+static void prepare(void) {
+    sem_init(&room, 0, most_callers());
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
+    blasint width = (blasint)n, depth = (blasint)k;
+    if (!goes_by_row(rows, n, k)) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, width, depth, 1.0f, a, (blasint)a_stride, b, width, 0.0f, c,
+                    width);
+        return;
+    }
+    /* sgemv scales y by beta, and versions differ on whether 0 * NaN is 0: give it zeros. */
+    memset(c, 0, (size_t)(rows * n) * sizeof *c);
+    for (int64_t row = 0; row < rows; row++)
+        cblas_sgemv(CblasRowMajor, CblasTrans, depth, width, 1.0f, b, width, a + row * a_stride, 1, 0.0f, c + row * n, 1);
+}
+
+void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare);
+    while (sem_wait(&room)) continue; /* interrupted by a signal */
+    pthread_rwlock_rdlock(&gate);
+    multiply(rows, n, k, a, a_stride, b, c);
+    pthread_rwlock_unlock(&gate);
+    sem_post(&room);
 }
 
 /* OpenBLAS's threaded drivers have tables on the stack of the caller, for as many threads as the library was built for. sgemv: a queue of entries
