@@ -50,6 +50,26 @@ static int64_t most_threads(void) {
     return threads < 1 || threads > 65536 ? USUAL_MOST : threads;
 }
 
+/* OpenMP's run-time library, where OpenBLAS brings it along. */
+extern int omp_get_max_threads(void) __attribute__((weak));
+extern int omp_in_parallel(void) __attribute__((weak));
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+
+int ffni_gemm_threads(void) {
+    return openblas_get_parallel() == OPENMP && omp_get_max_threads ? omp_get_max_threads() : 0;
+}
+
+/* With OpenMP the number of threads is asked for anew in each call: openblas_get_num_threads() tells that of the last one. */
+static int is_threaded(void) {
+    int parallel = openblas_get_parallel();
+    if (parallel == OPENMP) return ffni_gemm_threads() != 1;
+    return parallel != SERIAL && openblas_get_num_threads() > 1;
+}
+
+static int is_small(int64_t rows, int64_t n, int64_t k) {
+    return !goes_by_row(rows, n, k) && (double)rows * (double)n * (double)k <= UNTHREADED_PRODUCT;
+}
+
 /* OpenBLAS's locks, and what its threads are doing, must not be copied by fork() while another thread is inside: the child would wait for ever.
  * So fork() waits for the products under way, and new ones wait for it. The handlers are registered after OpenBLAS's own, which end its threads,
  * and so run before them. */
@@ -65,8 +85,22 @@ static pthread_rwlock_t gate = OPEN_GATE;
  * without a lock (unless built with USE_LOCKING, which Debian's is not): two callers at once may be given the same. */
 static sem_t room;
 
+/* Room for one product of several threads where these are OpenMP's. OpenBLAS has one place for them, unless built with more, for which its callers
+ * wait with all their strength: on two cores 32 of them took 16 s for what they do in 0.3 s one by one. */
+static sem_t room_for_team;
+
+static sem_t *room_for(int64_t rows, int64_t n, int64_t k) {
+    int team = openblas_get_parallel() == OPENMP && is_threaded() && !is_small(rows, n, k) && !(omp_in_parallel && omp_in_parallel());
+    return team ? &room_for_team : &room;
+}
+
 static unsigned most_callers(void) {
     return openblas_get_parallel() == SERIAL ? 1 : (unsigned)most_threads();
+}
+
+static void make_room(void) {
+    sem_init(&room, 0, most_callers());
+    sem_init(&room_for_team, 0, 1);
 }
 
 static void before_fork(void) {
@@ -81,11 +115,11 @@ static void after_fork_in_parent(void) {
 static void after_fork_in_child(void) {
     static const pthread_rwlock_t open = OPEN_GATE;
     memcpy(&gate, &open, sizeof open);
-    sem_init(&room, 0, most_callers());
+    make_room();
 }
 
 static void prepare(void) {
-    sem_init(&room, 0, most_callers());
+    make_room();
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
@@ -105,11 +139,12 @@ static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t
 void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, prepare);
-    while (sem_wait(&room)) continue; /* interrupted by a signal */
+    sem_t *place = room_for(rows, n, k);
+    while (sem_wait(place)) continue; /* interrupted by a signal */
     pthread_rwlock_rdlock(&gate);
     multiply(rows, n, k, a, a_stride, b, c);
     pthread_rwlock_unlock(&gate);
-    sem_post(&room);
+    sem_post(place);
 }
 
 /* OpenBLAS's threaded drivers have tables on the stack of the caller, for as many threads as the library was built for. sgemv: a queue of entries
@@ -124,14 +159,6 @@ static uint64_t gemm_stack(int64_t threads) {
     return gemv_stack(threads) + (threads > HEAP_THRESHOLD ? 0 : (uint64_t)(threads * threads) * ENTRY_SIZE) + OTHER_FRAMES;
 }
 
-/* OpenMP's run-time library, where OpenBLAS brings it along. */
-extern int omp_get_max_threads(void) __attribute__((weak));
-extern void omp_set_num_threads(int threads) __attribute__((weak));
-
-int ffni_gemm_threads(void) {
-    return openblas_get_parallel() == OPENMP && omp_get_max_threads ? omp_get_max_threads() : 0;
-}
-
 /* Sets a number that belongs to the calling thread alone, and is called on threads that libffn started: without it OpenBLAS would take over the
  * new thread's default for the whole process. */
 void ffni_gemm_take_threads(int threads) {
@@ -143,15 +170,7 @@ int ffni_gemm_lost_threads(void) {
     return openblas_get_parallel() == OPENMP && ffni_fork_survivor();
 }
 
-/* With OpenMP the number of threads is asked for anew in each call: openblas_get_num_threads() tells that of the last one. */
-static int is_threaded(void) {
-    int parallel = openblas_get_parallel();
-    if (parallel == OPENMP) return ffni_gemm_threads() != 1;
-    return parallel != SERIAL && openblas_get_num_threads() > 1;
-}
-
 uint64_t ffni_gemm_stack(int64_t rows, int64_t n, int64_t k) {
-    if (!is_threaded()) return 0;
-    if (goes_by_row(rows, n, k)) return gemv_stack(most_threads());
-    return (double)rows * (double)n * (double)k <= UNTHREADED_PRODUCT ? 0 : gemm_stack(most_threads());
+    if (!is_threaded() || is_small(rows, n, k)) return 0;
+    return goes_by_row(rows, n, k) ? gemv_stack(most_threads()) : gemm_stack(most_threads());
 }
