@@ -142,11 +142,9 @@ INLINE vf softplus(vf x, const activation_t *a)
     return vf_add(relu(x, a), value_of(log_one_plus(e)));
 }
 
-/* Phi(v), v = (x - mu) / sigma with mu = 0.707107, sigma = 0.282095 as decimal numbers: v as hi + lo; Phi(v) or 1 - Phi(-v). Beyond the limits
- * of x, |v| > 14.9. 3.5 ulp. */
-INLINE vf laplace(vf x, const activation_t *a)
+/* v = (x - mu) / sigma with mu = 0.707107, sigma = 0.282095 as decimal numbers, as hi + lo. Beyond the limits of x, |v| > 14.9. */
+INLINE vf laplace_argument(vf x, vf *lo)
 {
-    (void)a;
     const vf mu = vf_set1(0x1.6a09eep-1f), mu_lo = vf_set1(-0x1.01d192p-27f);
     const vf per_sigma = vf_set1(0x1.c5bf74p+1f), per_sigma_lo = vf_set1(-0x1.afc956p-24f);
     const vf near = clamp(x, vf_set1(-3.52f), vf_set1(4.93f));
@@ -154,9 +152,24 @@ INLINE vf laplace(vf x, const activation_t *a)
     const vf rounded_off = vf_sub(vf_sub(near, vf_sub(shifted, rest)), vf_add(mu, rest));
     const vf shifted_lo = vf_sub(rounded_off, mu_lo);
     const vf v = vf_mul(shifted, per_sigma);
-    const vf v_lo = vf_fma(shifted_lo, per_sigma, vf_fma(shifted, per_sigma_lo, vf_fms(shifted, per_sigma, v)));
-    const vf minus_half = vf_mul(v, vf_set1(-0.5f)), exponent = vf_mul(v, minus_half);
-    const vf exponent_lo = vf_fnma(v, v_lo, vf_fms(v, minus_half, exponent));
+    *lo = vf_fma(shifted_lo, per_sigma, vf_fma(shifted, per_sigma_lo, vf_fms(shifted, per_sigma, v)));
+    return v;
+}
+
+/* -v^2/2 as hi + lo, of v + v_lo. */
+INLINE vf minus_half_square(vf v, vf v_lo, vf *lo)
+{
+    const vf minus_half = vf_mul(v, vf_set1(-0.5f)), hi = vf_mul(v, minus_half);
+    *lo = vf_fnma(v, v_lo, vf_fms(v, minus_half, hi));
+    return hi;
+}
+
+/* Phi(v) or 1 - Phi(-v). 3.5 ulp. */
+INLINE vf laplace(vf x, const activation_t *a)
+{
+    (void)a;
+    vf v_lo, exponent_lo;
+    const vf v = laplace_argument(x, &v_lo), exponent = minus_half_square(v, v_lo, &exponent_lo);
     const vf away = vf_xor(v_lo, vf_and(v, vf_set1(-0.0f))); /* v_lo beside |v| */
     const vf tail = normal_tail(vf_abs(v), away, exponent, exponent_lo, vf_set1(1.0f));
     return vf_select(vf_less(v, vf_set1(0.0f)), tail, vf_sub(vf_set1(1.0f), tail));

@@ -16,6 +16,7 @@
 #include "kernels/vector_math.h"
 #include "kernels/activations_template.h"
 #include "kernels/activation_passes_template.h"
+#include "kernels/row_sums_template.h"
 #include "kernels/norms_template.h"
 
 /* 16 registers: 12 sums, 2 to 4 of the panels, 1 number. */

@@ -12,6 +12,11 @@
 
 #include "kernels/vec_avx2.h"
 #include "kernels/vector_math.h"
+#include "kernels/activations_template.h"
+#include "kernels/slopes_template.h"
+#include "kernels/derivative_passes_template.h"
+#include "kernels/row_sums_template.h"
+#include "kernels/norm_derivatives_template.h"
 #include "kernels/optimisers_template.h"
 
 #define TRAINING_TABLE ffni_training_avx2

@@ -18,6 +18,7 @@
 #include "kernels/vector_math.h"
 #include "kernels/activations_template.h"
 #include "kernels/activation_passes_template.h"
+#include "kernels/row_sums_template.h"
 #include "kernels/norms_template.h"
 
 /* 32 registers: up to 28 sums. */

@@ -7,6 +7,38 @@
 
 #include "kernels/kernels.h"
 
+/* The derivatives of activate_fn: with x = up[i] + up_bias[i],
+ *     out[i]  = min(act(x), clip_max), the bits of activate_fn
+ *     d_up[i] = d_out[i] * (act(x) > clip_max ? 0 : act'(x)), act'(x) rounded to float32 before the product; NaN where x is
+ * At a kink act' is that of the side where x is below (relu'(0) = 0); a number that just reaches a clip passes. out may be d_out, d_up may be up. */
+typedef void differentiate_fn(const activation_t *activation, int64_t n, float *out, float *d_up, const float *d_out, const float *up,
+                              const float *up_bias);
+
+/* The same for activate_gated_fn: with x = gate[i] + gate_bias[i], g = min(x, gate_max), v = up[i] + up_bias[i], u = clip(v, +-up_limit) + up_offset,
+ *     out[i]    = min(act(g), clip_max) * u, the bits of activate_gated_fn
+ *     d_gate[i] = (d_out[i] * (x > gate_max or act(g) > clip_max ? 0 : act'(g))) * u
+ *     d_up[i]   = |v| > up_limit ? 0 : d_out[i] * min(act(g), clip_max)
+ * out may be d_out, d_gate may be gate, d_up may be up. */
+typedef void differentiate_gated_fn(const activation_t *activation, int64_t n, float *out, float *d_gate, float *d_up, const float *d_out,
+                                    const float *gate, const float *gate_bias, const float *up, const float *up_bias);
+
+/* xielu's learned scalars: sums[0] += d x^2 over x > 0, sums[1] += d (e^min(x, alpha) - 1 - x) over the others, in an order that depends on n alone.
+ * x is the activation's argument, d the derivative by its value: gated, min(gate + gate_bias, gate_max) and d_out * u; dense (up NULL), gate +
+ * gate_bias and d_out. */
+typedef void learn_xielu_fn(const activation_t *activation, int64_t n, double sums[2], const float *d_out, const float *gate, const float *gate_bias,
+                            const float *up, const float *up_bias);
+
+/* The derivatives of normalise_fn. With q = (x - mean) / s (rms: x / s; affine: x) and e[i] = d_y[i] * (offset + weight[i]):
+ *     layer:  d_x[i] = (e[i] - mean(e) - q[i] mean(e q)) / s        rms: d_x[i] = (e[i] - q[i] mean(e q)) / s        affine: d_x[i] = e[i]
+ *     d_weight[i] += d_y[i] * q[i]        d_bias[i] += d_y[i]
+ * d_weight and d_bias may be NULL. Sums in float64, in an order that depends on n alone; d_x is rounded once. d_x may be d_y or x. */
+typedef void differentiate_norm_fn(const norm_t *norm, int64_t n, float *d_x, const float *d_y, const float *x, float *d_weight, float *d_bias);
+
+/* sum[i] += v[i]; sum[i] += a[i] * b[i]; out[i] = a[i] * b[i]. Rounded after each operation: the same bits at every level. */
+typedef void add_fn(int64_t n, float *sum, const float *v);
+typedef void add_product_fn(int64_t n, float *sum, const float *a, const float *b);
+typedef void multiply_fn(int64_t n, float *out, const float *a, const float *b);
+
 /* One step of an optimiser. Without momentum (or with beta 0) the state is still kept. */
 typedef struct sgd {
     float rate, momentum, weight_decay;
@@ -33,6 +65,13 @@ typedef double sum_of_squares_fn(int64_t n, const float *v);
 typedef void scale_fn(int64_t n, float *v, float factor);
 
 struct training_table {
+    differentiate_fn *differentiate;
+    differentiate_gated_fn *differentiate_gated;
+    learn_xielu_fn *learn_xielu;
+    differentiate_norm_fn *differentiate_norm[NORM_KINDS];
+    add_fn *add;
+    add_product_fn *add_product;
+    multiply_fn *multiply;
     sgd_fn *sgd;
     adamw_fn *adamw;
     sum_of_squares_fn *sum_of_squares;
