@@ -7,6 +7,7 @@ import numpy as np
 from layers import Shape
 from workers import ENGINES, LIMITS, OWN
 
+DISTURBED = 1.2
 PEERS = tuple(name for name in ENGINES if name not in LIMITS + OWN)
 
 
@@ -36,6 +37,15 @@ class Cell:
     @property
     def limit(self):
         return max(self.limits().values())
+
+    @property
+    def disturbance(self):
+        """How far the limits' own medians are from their shortest times, which on a quiet machine is little: 1 is not at all."""
+        return max(self.median(name) / self.minimum(name) for name in LIMITS)
+
+    @property
+    def disturbed(self):
+        return self.disturbance > DISTURBED
 
     @property
     def bound(self):
@@ -84,4 +94,4 @@ class Cell:
         parts = [f"{name} {self.share(name):.2f}" for name in self.times if name not in LIMITS]
         ratio = f"; {self.peer} takes {self.ratio():.2f} times as long as {self.own}" if self.ratio() else ""
         return (f"{self.tokens:5d} tokens, {self.threads} thread{'s' if self.threads > 1 else ' '}  limit {1e6 * self.limit:9.1f} us ({self.bound:5s})  "
-                + "  ".join(parts) + ratio)
+                + "  ".join(parts) + ratio + (f"; disturbed ({self.disturbance:.1f})" if self.disturbed else ""))

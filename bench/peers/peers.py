@@ -18,6 +18,7 @@ from workers import ENGINES, LIMITS, OWN, WorkerFailure, start_workers
 SECONDS_PER_TURN = 0.012  # of an engine's runs in one round, or one run if that takes longer
 SECONDS_PER_CELL = 9.0    # fewer rounds than asked for where all engines together would take longer
 LEAST_ROUNDS = 5
+TRIES = 2                 # of a cell that was disturbed
 AVX2_ENGINES = LIMITS + OWN + ("OpenBLAS",)
 
 
@@ -48,27 +49,39 @@ def chosen(names, words, always=()):
     return [name for name in names if name in always or not words or any(word.lower() in name.lower() for word in words.split(","))]
 
 
-def measure_cell(workers, tokens, threads, rounds, right):
-    """{engine: [seconds of each run]}, in which a round's runs follow each other, and {engine: sentence} for those that cannot."""
-    missing, counts = {}, {}
+def prepare_cell(workers, tokens, threads, right):
+    """{worker: runs in a turn}, without those that cannot do this cell."""
+    counts = {}
     for worker in workers:
         sentence = worker.prepare(tokens, threads, right)
         if sentence:
-            missing[worker.name] = sentence
-    able = [worker for worker in workers if worker.name not in missing]
-    for worker in able:
+            progress(f"without {worker.name} at {tokens} tokens: {sentence}")
+            continue
         once = worker.run(1)[0]
         if once < SECONDS_PER_TURN:
             once = sorted(worker.run(3))[1]
-        counts[worker.name] = max(1, min(100, round(SECONDS_PER_TURN / once)))
-    times = {worker.name: [] for worker in able}
-    begin = time.monotonic()
+        counts[worker] = max(1, min(100, round(SECONDS_PER_TURN / once)))
+    return counts
+
+
+def time_cell(counts, rounds):
+    """{engine: rounds of seconds of each run}. Fewer rounds than asked for where the cell would take long."""
+    times, begin = {worker.name: [] for worker in counts}, time.monotonic()
     for done in range(rounds):
         if done >= LEAST_ROUNDS and (time.monotonic() - begin) * (done + 1) / done > SECONDS_PER_CELL:
             break
-        for worker in able:
-            times[worker.name].append(worker.run(counts[worker.name]))
-    return times, missing
+        for worker, count in counts.items():
+            times[worker.name].append(worker.run(count))
+    return times
+
+
+def measure_cell(workers, shape, level, tokens, threads, settings, right):
+    """The cell, timed again if something else ran meanwhile: of the tries the one that was disturbed least."""
+    counts, tries = prepare_cell(workers, tokens, threads, right), []
+    while not tries or tries[-1].disturbed and len(tries) < TRIES:
+        times = time_cell(counts, settings.rounds)
+        tries.append(Cell(shape, level, tokens, threads, times, {w.name: w.form for w in workers}, {w.name: w.error for w in workers}))
+    return min(tries, key=lambda cell: cell.disturbance)
 
 
 def measure_shape(shape, level, settings, record):
@@ -86,10 +99,7 @@ def measure_shape(shape, level, settings, record):
         progress(f"without {name}: {sentence}")
     try:
         for tokens, threads in cells:
-            times, unable = measure_cell(workers, tokens, threads, settings.rounds, right)
-            for name, sentence in unable.items():
-                progress(f"without {name} at {tokens} tokens: {sentence}")
-            cell = Cell(shape, level, tokens, threads, times, {w.name: w.form for w in workers}, {w.name: w.error for w in workers})
+            cell = measure_cell(workers, shape, level, tokens, threads, settings, right)
             record.append(cell)
             progress(cell.line())
     finally:

@@ -6,13 +6,14 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from cell import PEERS
+from cell import DISTURBED, PEERS
 from workers import ENGINES, LIMITS, OWN
 
 BEGIN, END = "<!-- measured: begin (./dev bench --peers --docs writes what stands between) -->", "<!-- measured: end -->"
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 COLUMNS = ("level", "shape", "d_model", "d_ff", "activation", "gated", "bias", "tokens", "threads", "engine", "form", "rounds", "runs", "median_s",
-           "p25_s", "p75_s", "min_s", "error", "limit_s", "bound", "flop_per_s", "bytes_per_s", "share", "share_of_minima")
+           "p25_s", "p75_s", "min_s", "error", "limit_s", "bound", "flop_per_s", "bytes_per_s", "share", "share_of_minima",
+           "disturbance")
 
 
 def rows(cell):
@@ -23,7 +24,7 @@ def rows(cell):
         yield [cell.level, shape.name, shape.d_model, shape.d_ff, shape.activation, int(shape.gated), int(shape.bias), cell.tokens, cell.threads, engine,
                cell.forms[engine], len(times), sum(map(len, times)), *quantiles, "" if error is None else f"{error:.1e}", f"{cell.limit:.4e}", cell.bound,
                f"{shape.flop(cell.tokens) / limits['FLOP']:.4e}", f"{shape.bytes / limits['bytes']:.4e}",
-               *([""] * 2 if engine in LIMITS else [f"{cell.share(engine):.3f}", f"{cell.share_of_minima(engine):.3f}"])]
+               *([""] * 2 if engine in LIMITS else [f"{cell.share(engine):.3f}", f"{cell.share_of_minima(engine):.3f}"]), f"{cell.disturbance:.2f}"]
 
 
 def microseconds(seconds):
@@ -40,7 +41,7 @@ def table(cells):
         times = [microseconds(cell.median(name)) if name in cell.times else "" for name in engines]
         own = [f"{cell.share(cell.own):.2f}", f"{cell.share_of_minima(cell.own):.2f}"] if cell.own else ["", ""]
         ratio = f"{cell.ratio():.2f}" if cell.ratio() else ""
-        lines.append("| " + " | ".join([str(cell.tokens), microseconds(cell.limit), cell.bound] + times + own + [cell.peer or "", ratio]) + " |")
+        lines.append("| " + " | ".join([f"{cell.tokens}{'*' if cell.disturbed else ''}", microseconds(cell.limit), cell.bound] + times + own + [cell.peer or "", ratio]) + " |")
     return lines
 
 
@@ -98,7 +99,13 @@ def markdown(cells, extra_lines, settings, plot_names):
         lines += ["", f"{threads} thread{'s' if threads > 1 else ''} ({bandwidths(group)}):", ""] + table(group)
     if extra_lines:
         lines += ["", "### Host threads, and making a layer", ""] + extra_lines
-    return lines + [""] + short_cells(cells)
+    return lines + [""] + disturbed_cells(cells) + short_cells(cells)
+
+
+def disturbed_cells(cells):
+    count = sum(cell.disturbed for cell in cells)
+    return [f"{count} of {len(cells)} cells, marked with *, were disturbed: the medians of the limits are more than {DISTURBED} times their shortest times, so "
+            "something else ran, and the figures tell little.", ""] if count else []
 
 
 def short_cells(cells):
@@ -132,5 +139,5 @@ def write(cells, extra_lines, settings):
     (settings.output / "peers.md").write_text("\n".join(lines) + "\n")
     if settings.docs:
         replace_between(DOCS / "performance.md", lines)
-    print("\n".join([""] + short_cells(cells)))
+    print("\n".join([""] + disturbed_cells(cells) + short_cells(cells)))
     print(f"\nEvery figure: {tsv}; tables: {settings.output / 'peers.md'}; plots: {folder}" + ("; docs/performance.md is written" if settings.docs else ""))
