@@ -123,6 +123,13 @@ static void prepare(void) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
+/* OpenBLAS's threads end with the process, in a destructor of its own. With a product under way on another thread it may wait for one of them for
+ * ever (0.3.21: the word to end is lost under new work). This destructor runs before those of the libraries that libffn needs: it waits for the
+ * products under way, and lets no more begin. */
+__attribute__((destructor)) static void close_gate(void) {
+    pthread_rwlock_wrlock(&gate);
+}
+
 static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
     blasint width = (blasint)n, depth = (blasint)k;
     if (!goes_by_row(rows, n, k)) {
