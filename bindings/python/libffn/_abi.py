@@ -182,6 +182,7 @@ class ContextOptions(Sized):
         ("parallel_for", ParallelFor),
         ("parallel_user", c_void_p),
         ("allocator", POINTER(Allocator)),
+        ("scratch_limit", c_uint64),
     ]
 
 

@@ -60,7 +60,7 @@ def address(array: npt.NDArray[Any], from_buffer: Callable[..., Any] = c_char.fr
     """Where element 0 is. ctypes.from_buffer is several times faster than what NumPy has for this, where it can be had."""
     if array.flags.num & WRITABLE == WRITABLE and array.size:
         return addressof(from_buffer(array))
-    return array.__array_interface__["data"][0]
+    return int(array.__array_interface__["data"][0])
 
 
 class Rows:

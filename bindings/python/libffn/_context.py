@@ -24,7 +24,7 @@ def integer(value: Any, name: str, most: int) -> int:
     return number
 
 
-UINT32, INT64 = 2**32 - 1, 2**63 - 1
+UINT32, INT64, UINT64 = 2**32 - 1, 2**63 - 1, 2**64 - 1
 
 
 class Allocator:
@@ -68,16 +68,21 @@ def _info(handle: Optional[int]) -> ContextInfo:
 class Context:
     """Threads and scratch memory, for one call at a time: a second call at once gets BusyError.
 
-    threads    threads of a call, the calling one included: 1 to 1024. 0: as many as the affinity mask and the cgroup's CPU quota allow.
-               They do all but the matrix products, whose threads are OpenBLAS's (OPENBLAS_NUM_THREADS in the environment).
-    allocator  an Allocator; None: the C library's memory
+    threads        threads of a call, the calling one included: 1 to 1024. 0: as many as the affinity mask and the cgroup's CPU quota allow.
+                   With engine "blas" the matrix products run on OpenBLAS's threads instead (OPENBLAS_NUM_THREADS in the environment)
+    scratch_limit  bytes of scratch memory that the context may hold; 0: no limit. Blocks of rows get smaller to keep it, and calls slower
+    allocator      an Allocator; None: the C library's memory
 
     It is freed with its last reference. After a fork it goes on in the child. Raises InvalidError, NoMemoryError."""
 
     _owner: Optional[c_void_p] = None
 
-    def __init__(self, threads: int = 0, *, allocator: Optional[Allocator] = None) -> None:
-        options = _abi.ContextOptions(threads=integer(threads, "threads", UINT32), allocator=allocator and allocator._pointer)
+    def __init__(self, threads: int = 0, *, scratch_limit: int = 0, allocator: Optional[Allocator] = None) -> None:
+        options = _abi.ContextOptions(
+            threads=integer(threads, "threads", UINT32),
+            scratch_limit=integer(scratch_limit, "scratch_limit", UINT64),
+            allocator=allocator and allocator._pointer,
+        )
         self._allocator = allocator
         self._owner = c_void_p()
         check(lib.ffn_context_create(byref(options), byref(self._owner)))
@@ -137,9 +142,9 @@ def gated_d_ff(d_ff: int, multiple: int = 1) -> int:
 
 def build_info() -> str:
     """One line: the library's version, compiler, highest ISA level built in, ISA level of this CPU, BLAS library."""
-    return lib.ffn_build_info().decode()
+    return str(lib.ffn_build_info(), "ascii")
 
 
 def version() -> str:
     """The version of the library that runs, "0.1.0"."""
-    return lib.ffn_version_string().decode()
+    return str(lib.ffn_version_string(), "ascii")

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # oracle.py, and helpers that sp
 import libffn  # noqa: E402
 
 SOURCE = Path(__file__).resolve().parents[3]
-SHARED_DATA = SOURCE.parent / "shared" / "data"
+SHARED_DATA = Path(os.environ.get("FFN_SHARED_DATA", SOURCE.parent / "shared" / "data"))
 
 
 @pytest.fixture

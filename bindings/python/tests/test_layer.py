@@ -44,10 +44,11 @@ def cases(random):
     }
 
 
+@pytest.mark.parametrize("engine", ["blas", "native"])
 @pytest.mark.parametrize("name", cases(lambda *shape: np.zeros(shape, np.float32)))
-def test_layers_compute_what_their_options_say(name, random):
+def test_layers_compute_what_their_options_say(name, engine, random):
     options, x = cases(random)[name], random(3, 5, D_MODEL)
-    layer = libffn.Layer(**options)
+    layer = libffn.Layer(**options, engine=engine)
     expected = oracle.layer(x, **options)
     assert_close(layer(x), expected)
     assert_close(layer(x[0, :1]), expected[0, :1])  # one token goes another way through the library
@@ -111,8 +112,11 @@ def test_one_eps_for_all_norms_or_one_for_each(random):
 
 
 def test_engine_and_level_can_be_asked_for(weights):
-    assert libffn.Layer(**weights, engine="blas", max_isa="scalar").info.isa == "scalar"
-    assert libffn.Layer(**weights).info.isa != "auto"
+    for engine in ("blas", "native"):
+        info = libffn.Layer(**weights, engine=engine, max_isa="scalar").info
+        assert (info.engine, info.isa) == (engine, "scalar")
+    info = libffn.Layer(**weights).info
+    assert "auto" not in (info.engine, info.isa)
 
 
 def test_info_tells_what_the_layer_is(random):
@@ -121,7 +125,7 @@ def test_info_tells_what_the_layer_is(random):
     )
     info = made.info
     assert (info.d_model, info.d_ff, info.d_out, info.gated) == (4, 8, 6, True)
-    assert (info.activation, info.residual, info.engine) == ("silu", "external", "blas")
+    assert (info.activation, info.residual) == ("silu", "external")
     assert info.norm == {"in": "none", "mid": "layer", "branch": "none", "out": "none"}
     assert info.parameters_of == {"up": 32, "gate": 32, "gate_bias": 8, "down": 48}
     assert info.parameters == 120 and info.bytes >= 4 * 120

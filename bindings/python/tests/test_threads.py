@@ -122,3 +122,14 @@ def test_scratch_memory_can_be_reserved(layer, random):
     held = libffn.thread_info().scratch_bytes
     layer(random(100_000, 24))
     assert libffn.thread_info().scratch_bytes == held > 0
+
+
+def test_scratch_memory_can_be_limited(layer, random):
+    x = random(1000, 24)
+    context = libffn.Context(1, scratch_limit=64 << 10)
+    assert_close(layer(x, context=context), layer(x))
+    assert 0 < context.info.scratch_bytes <= 64 << 10
+    with pytest.raises(libffn.NoMemoryError):
+        layer(x, context=libffn.Context(1, scratch_limit=64))
+    with pytest.raises(libffn.InvalidError, match="scratch_limit is -1"):
+        libffn.Context(1, scratch_limit=-1)
