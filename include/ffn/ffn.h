@@ -105,7 +105,8 @@ FFN_API const char *ffn_last_error(void);
 
 /* Where the memory of a handle comes from. allocate returns size bytes at a multiple of alignment (a power of two, 64 or more), or NULL;
  * release gets what allocate returned (never NULL) with the same size. Both may be called from any thread that uses the handle, for a layer
- * also from the thread that frees it. NULL in place of the struct means the C library's aligned_alloc and free. */
+ * also from the thread that frees it. NULL in place of the struct means the C library's aligned_alloc and free; for 4 MB and more Linux is then
+ * asked for huge pages (madvise), which a caller who does not want them avoids with an allocator. */
 typedef struct ffn_allocator {
     uint32_t struct_size; /* required: sizeof(ffn_allocator_t) */
     uint32_t reserved;    /* 0 */
