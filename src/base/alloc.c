@@ -20,7 +20,7 @@ enum { HUGE_PAGE = 2 << 20, HUGE_PAGES_FROM = 2 * HUGE_PAGE };
 /* Asks for huge pages, where the system lets programs ask. The last, partial one stays small: nothing is held that was not asked for. */
 static void advise_huge_pages(void *memory, size_t size) {
 #if defined(MADV_HUGEPAGE)
-    if (memory) madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #else
     (void)memory, (void)size;
 #endif
@@ -30,10 +30,10 @@ static void *default_allocate(void *user, uint64_t size, uint64_t alignment) {
     (void)user;
     if (size > SIZE_MAX - alignment) return NULL;
     /* C11 wants a size that is a multiple of the alignment. */
-    size_t whole = (size_t)((size + alignment - 1) / alignment * alignment);
-    if (size < HUGE_PAGES_FROM) return aligned_alloc((size_t)alignment, whole);
-    void *memory = aligned_alloc(HUGE_PAGE, whole); /* no C library insists on it for 2 MB */
-    advise_huge_pages(memory, whole);
+    if (size < HUGE_PAGES_FROM) return aligned_alloc((size_t)alignment, (size_t)((size + alignment - 1) / alignment * alignment));
+    void *memory;
+    if (posix_memalign(&memory, HUGE_PAGE, (size_t)size)) return NULL;
+    advise_huge_pages(memory, (size_t)size);
     return memory;
 }
 

@@ -25,7 +25,7 @@
 #define TILE_ROWS_1 14
 #define TILE_ROWS_2 6
 #define TILE_ROWS_4 2
-#define TILE_PANELS_LOG_OF_MANY 1
+#define TILE_PANELS_LOG_OF_MANY 0
 #include "kernels/products_template.h"
 #include "kernels/activation_tiles_template.h"
 
