@@ -111,12 +111,22 @@ static activation_tile_t activation_tile(const block_t *block, int64_t tile, int
     return at;
 }
 
+/* Threads that share a block want several groups each, so that one that comes late or is held up does not hold up the others. */
+static int64_t share_panels(const block_t *block, int64_t panels, int64_t group, int64_t least) {
+    enum { GROUPS_PER_SLOT = 4 };
+    while (block->slots > 1 && group > least && panels < group * block->slots * GROUPS_PER_SLOT) group /= 2;
+    return group;
+}
+
 static int64_t in_group_panels(const block_t *block) {
-    return ffni_tiling_group(&block->tiling, block->layer->d_model, 1 + block->layer->gated);
+    const ffn_layer_t *layer = block->layer;
+    int64_t least = 1 + layer->gated;
+    return share_panels(block, layer->in_panels, ffni_tiling_group(&block->tiling, layer->d_model, least), least);
 }
 
 static int64_t down_group_panels(const block_t *block) {
-    return ffni_tiling_group(&block->tiling, block->layer->d_ff, 1);
+    const ffn_layer_t *layer = block->layer;
+    return share_panels(block, layer->down_panels, ffni_tiling_group(&block->tiling, layer->d_ff, 1), 1);
 }
 
 static void project_in(const block_t *block, int64_t group, float *sums) {
