@@ -2,14 +2,14 @@
 # the CMAKE_INSTALL_*DIR was given as an absolute path.
 set(ffn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ffn)
 
-install(FILES include/ffn/ffn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
+install(FILES include/ffn/ffn.h include/ffn/ffn.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
 # Two export sets: a program that links libffn.so needs neither OpenBLAS's development files nor a threads library.
 install(TARGETS ffn_shared EXPORT ffn-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ffn_static EXPORT ffn-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT ffn-shared NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
 install(EXPORT ffn-static NAMESPACE ffn:: DESTINATION ${ffn_package_dir})
 if(FFN_BUILD_IO)
-  install(FILES include/ffn/ffn_io.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
+  install(FILES include/ffn/ffn_io.h include/ffn/ffn_io.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
   install(TARGETS ffn_io_shared EXPORT ffn-io-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(TARGETS ffn_io_static EXPORT ffn-io-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ffn-io-shared NAMESPACE ffn:: DESTINATION ${ffn_package_dir})

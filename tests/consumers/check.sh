@@ -31,7 +31,9 @@ install_and_move() { # leaves the installed tree in $work/moved
   diff - <(echo "$listed") <<LIST || fail "these files are installed, instead of (<) those"
 ./bin/ffn
 ./include/ffn/ffn.h
+./include/ffn/ffn.hpp
 ./include/ffn/ffn_io.h
+./include/ffn/ffn_io.hpp
 ./lib/cmake/ffn/ffn-config-version.cmake
 ./lib/cmake/ffn/ffn-config.cmake
 ./lib/cmake/ffn/ffn-io-shared.cmake
@@ -105,6 +107,8 @@ pkg-config)
   linked_shared "$work/io_shared"
   c++ -x c++ -std=c++11 "$here/consumer.c" -x none "${flags[@]}" -o "$work/cxx"
   LD_LIBRARY_PATH=$lib "$work/cxx"
+  c++ -std=c++17 "$source/examples/cpp/ffn_example.cpp" "${flags[@]}" -o "$work/cxx17"
+  LD_LIBRARY_PATH=$lib "$work/cxx17" >/dev/null
   # With both there the linker takes the shared one: a static user removes it, or never installed it.
   rm "$lib"/libffn*.so*
   cc -std=c11 "$here/consumer.c" "${static_flags[@]}" -o "$work/static"
