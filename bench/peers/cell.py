@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What was measured of one shape at one number of tokens and threads."""
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ class Cell:
     times: dict   # engine -> rounds -> seconds of each run
     forms: dict   # engine -> how it did it
     errors: dict  # engine -> largest deviation from float64, in terms of the largest number
+    best: dict    # of the whole run, shared by its cells: the limits' best medians
 
     def quantile(self, engine, share):
         return float(np.quantile(np.concatenate(self.times[engine]), share))
@@ -40,8 +42,15 @@ class Cell:
 
     @property
     def disturbance(self):
-        """How far the limits' own medians are from their shortest times, which on a quiet machine is little: 1 is not at all."""
-        return max(self.median(name) / self.minimum(name) for name in LIMITS)
+        """How far the limits' upper quartiles are above the best medians of the whole run, which on a quiet machine is little: 1 is not at all."""
+        return max(self.quantile(name, 0.75) / self.best[self.best_key(name)] for name in LIMITS)
+
+    def best_key(self, name):
+        return name, self.level, self.threads, self.shape if name == "read" else None
+
+    def __post_init__(self):
+        for name in LIMITS:
+            self.best[self.best_key(name)] = min(self.median(name), self.best.get(self.best_key(name), math.inf))
 
     @property
     def disturbed(self):

@@ -75,16 +75,16 @@ def time_cell(counts, rounds):
     return times
 
 
-def measure_cell(workers, shape, level, tokens, threads, settings, right):
+def measure_cell(workers, shape, level, tokens, threads, settings, right, best):
     """The cell, timed again if something else ran meanwhile: of the tries the one that was disturbed least."""
     counts, tries = prepare_cell(workers, tokens, threads, right), []
     while not tries or tries[-1].disturbed and len(tries) < TRIES:
         times = time_cell(counts, settings.rounds)
-        tries.append(Cell(shape, level, tokens, threads, times, {w.name: w.form for w in workers}, {w.name: w.error for w in workers}))
+        tries.append(Cell(shape, level, tokens, threads, times, {w.name: w.form for w in workers}, {w.name: w.error for w in workers}, best))
     return min(tries, key=lambda cell: cell.disturbance)
 
 
-def measure_shape(shape, level, settings, record):
+def measure_shape(shape, level, settings, record, best):
     folder = settings.output / "data"
     folder.mkdir(parents=True, exist_ok=True)
     cells = shape.cells(settings.tokens, settings.threads)
@@ -99,7 +99,7 @@ def measure_shape(shape, level, settings, record):
         progress(f"without {name}: {sentence}")
     try:
         for tokens, threads in cells:
-            cell = measure_cell(workers, shape, level, tokens, threads, settings, right)
+            cell = measure_cell(workers, shape, level, tokens, threads, settings, right, best)
             record.append(cell)
             progress(cell.line())
     finally:
@@ -117,15 +117,15 @@ def main():
     settings = arguments()
     names = chosen([shape.name for shape in SHAPES], settings.shapes)
     shapes = [shape for shape in SHAPES if shape.name in names]
-    cells, lines = [], []
+    cells, lines, best = [], [], {}
     try:
         for shape in shapes:
             if settings.level in ("best", "both"):
-                measure_shape(shape, "best", settings, cells)
+                measure_shape(shape, "best", settings, cells, best)
         for shape in shapes:
             # From DRAM the level makes no difference; the smallest shape has its one cell above.
             if settings.level in ("avx2", "both") and shape.max_tokens > 128 and not shape.only:
-                measure_shape(shape, "avx2", settings, cells)
+                measure_shape(shape, "avx2", settings, cells, best)
         if not settings.no_extra:
             lines = extra.measure(settings.bin, settings.quick, progress)
     except WorkerFailure as failure:

@@ -104,8 +104,8 @@ def markdown(cells, extra_lines, settings, plot_names):
 
 def disturbed_cells(cells):
     count = sum(cell.disturbed for cell in cells)
-    return [f"{count} of {len(cells)} cells, marked with *, were disturbed: the medians of the limits are more than {DISTURBED} times their shortest times, so "
-            "something else ran, and the figures tell little.", ""] if count else []
+    return [f"{count} of {len(cells)} cells, marked with *, were disturbed: the limits' upper quartiles are more than {DISTURBED} times their best medians of the "
+            "run, so something else ran, and the figures tell little.", ""] if count else []
 
 
 def short_cells(cells):
