@@ -36,7 +36,7 @@ const host_t *host(void);
 enum { HOST_ENGINES = 2 };
 int host_engines(uint32_t engines[HOST_ENGINES]);
 
-/* Makes the layer for an engine; fails the test if it cannot be made. */
+/* Makes the layer for an engine. NULL if it cannot be made: calls then say so. (Nothing here ends a test in a child, where it would go on.) */
 ffn_layer_t *host_layer(uint32_t engine);
 
 /* One call: FFN_OK if it succeeded and every number is right, the status of a call that failed, HOST_WRONG for a wrong number. */
@@ -50,7 +50,7 @@ void host_assert_ok(ffn_status_t status, const char *what);
 /* Makes calls that fail, one for each reason that a caller can give. True if each was refused with a sentence. */
 bool host_fails_rightly(const ffn_layer_t *layer, ffn_context_t *context);
 
-/* Runs a function in a child process, after the fork of which it has a minute: what is wrong is told by its result. Returns that (0 to 99), 100 if
+/* Runs a function in a child process, which has a minute: what is wrong is told by its result. Returns that (0 to 99), 100 if
  * the child had to be ended, 128 + n if signal n ended it. */
 int host_in_child(int (*function)(void *argument), void *argument);
 
