@@ -125,9 +125,11 @@ static void prepare(void) {
 
 /* OpenBLAS's threads end with the process, in a destructor of its own. With a product under way on another thread it may wait for one of them for
  * ever (0.3.21: the word to end is lost under new work). This destructor runs before those of the libraries that libffn needs: it waits for the
- * products under way, and lets no more begin. */
+ * products under way, and lets no more begin but those of the thread that exits, from a destructor of the host's. */
+static _Thread_local int exits;
+
 __attribute__((destructor)) static void close_gate(void) {
-    pthread_rwlock_wrlock(&gate);
+    exits = !pthread_rwlock_wrlock(&gate);
 }
 
 static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
@@ -148,9 +150,9 @@ void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_str
     pthread_once(&once, prepare);
     sem_t *place = room_for(rows, n, k);
     while (sem_wait(place)) continue; /* interrupted by a signal */
-    pthread_rwlock_rdlock(&gate);
+    if (!exits) pthread_rwlock_rdlock(&gate);
     multiply(rows, n, k, a, a_stride, b, c);
-    pthread_rwlock_unlock(&gate);
+    if (!exits) pthread_rwlock_unlock(&gate);
     sem_post(place);
 }
 
