@@ -32,27 +32,32 @@ typedef struct block {
 /* Group `index` of a projection's panels. `sums` is the thread's. */
 typedef void group_fn(const block_t *block, int64_t index, float *sums);
 
+/* Groups of panels, a range of neighbours for each slot: what follows a group, and is fetched into the cache meanwhile, is the same slot's. A slot
+ * that has done its own takes from the others'. */
 typedef struct groups {
     const block_t *block;
     group_fn *work;
-    int64_t count;
-    atomic_int_fast64_t next;
+    int64_t count, slots;
 } groups_t;
 
+static int64_t range_begin(const groups_t *groups, int64_t slot) {
+    return groups->count / groups->slots * slot + minimum(slot, groups->count % groups->slots);
+}
+
 static void work_on_groups(void *data, int64_t slot) {
-    groups_t *groups = data;
-    float *sums = groups->block->scratch.sums + slot * groups->block->scratch.sums_step;
-    for (;;) {
-        int64_t index = atomic_fetch_add_explicit(&groups->next, 1, memory_order_relaxed);
-        if (index >= groups->count) return;
-        groups->work(groups->block, index, sums);
+    const groups_t *groups = data;
+    const scratch_t *scratch = &groups->block->scratch;
+    for (int64_t i = 0; i < groups->slots; i++) {
+        int64_t owner = (slot + i) % groups->slots, end = range_begin(groups, owner + 1), index;
+        while ((index = atomic_fetch_add_explicit(&scratch->counters[owner].next, 1, memory_order_relaxed)) < end)
+            groups->work(groups->block, index, scratch->sums + slot * scratch->sums_step);
     }
 }
 
 static void each_group(const block_t *block, int64_t count, group_fn *work) {
-    groups_t groups = {.block = block, .work = work, .count = count};
-    atomic_init(&groups.next, 0);
-    ffni_parallel_slots(block->context, minimum(block->slots, count), work_on_groups, &groups);
+    groups_t groups = {.block = block, .work = work, .count = count, .slots = minimum(block->slots, count)};
+    for (int64_t slot = 0; slot < groups.slots; slot++) atomic_init(&block->scratch.counters[slot].next, range_begin(&groups, slot));
+    ffni_parallel_slots(block->context, groups.slots, work_on_groups, &groups);
 }
 
 /* ---------------------------------------------------------------- Input rows */

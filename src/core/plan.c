@@ -25,6 +25,7 @@ scratch_t ffni_scratch_lay_out(const ffn_layer_t *layer, int64_t rows, int64_t s
     scratch.hidden = ffni_arena_take(arena, ffni_tiled_size(rows, layer->d_ff), element);
     if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) scratch.hidden_rows = ffni_arena_take(arena, rows * layer->d_ff, element);
     if (ffni_step_needs_whole_branch(layer)) scratch.branch = ffni_arena_take(arena, rows * layer->d_out, element);
+    scratch.counters = ffni_arena_take(arena, slots, sizeof *scratch.counters);
     scratch.sums = ffni_arena_take(arena, slots * scratch.sums_step, element);
     return scratch;
 }
@@ -46,20 +47,19 @@ static int64_t whole_rows_most(const ffn_layer_t *layer) {
     return maximum(WHOLE_ROWS_LEAST, minimum(WHOLE_ROWS_MOST, in_cache));
 }
 
-/* Blocks of equal size, as many for each thread, of whole tiles. */
-static int64_t even_rows(const ffn_layer_t *layer, int64_t tokens, int64_t threads, int64_t most) {
-    int64_t tile = layer->kernels->tile_rows[layer->kernels->panels_log_of_many];
+/* Blocks of equal size, as many for each thread. */
+static int64_t even_rows(int64_t tokens, int64_t threads, int64_t most) {
     int64_t blocks = round_up((tokens - 1) / most + 1, threads);
-    return minimum(tokens, round_up((tokens - 1) / blocks + 1, tile));
+    return (tokens - 1) / blocks + 1;
 }
 
 static plan_t plan_for(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
     plan_t plan = {.slots = useful_threads(layer, context, tokens)};
     plan.whole_blocks = plan.slots == 1 || (tokens > SHARED_ROWS && tokens / plan.slots >= WHOLE_ROWS_LEAST);
     if (plan.whole_blocks)
-        plan.block_rows = even_rows(layer, tokens, plan.slots, whole_rows_most(layer));
+        plan.block_rows = even_rows(tokens, plan.slots, whole_rows_most(layer));
     else
-        plan.block_rows = even_rows(layer, tokens, 1, SHARED_ROWS);
+        plan.block_rows = even_rows(tokens, 1, SHARED_ROWS);
     return plan;
 }
 
@@ -86,7 +86,7 @@ ffn_status_t ffni_plan_make(const ffn_layer_t *layer, const ffn_context_t *conte
 ffn_status_t ffni_plan_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
     int64_t threads = context->threads_requested;
     plan_t least, shared = {.slots = threads, .block_rows = minimum(tokens, SHARED_ROWS)};
-    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, whole_rows_most(layer) + TILE_ROWS_MOST)};
+    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, whole_rows_most(layer))};
     *bytes = 0;
     if (tokens < 1) return FFN_OK;
     ffn_status_t status = ffni_plan_make(layer, context, 1, &least);

@@ -6,12 +6,21 @@
 #include "base/arena.h"
 #include "core/layer.h"
 
+#include <stdatomic.h>
+
+/* Work that a slot hands out: a cache line of its own. */
+typedef struct counter {
+    atomic_int_fast64_t next;
+    char rest[64 - sizeof(atomic_int_fast64_t)];
+} counter_t;
+
 typedef struct scratch {
     float *input;       /* [rows, d_model] in tiles */
     float *normed;      /* [rows, d_model]; NULL without norm IN */
     float *hidden;      /* [rows, d_ff] in tiles */
     float *hidden_rows; /* [rows, d_ff]; NULL without norm MID */
     float *branch;      /* [rows, d_out]; NULL where no norm follows the branch */
+    counter_t *counters; /* per slot */
     float *sums;        /* per slot */
     int64_t sums_step;  /* from a slot's to the next's, in elements */
 } scratch_t;
