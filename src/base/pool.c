@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/fork.h"
 #include "base/fpenv.h"
+#include "base/placement.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -179,13 +180,17 @@ uint32_t ffni_pool_threads(pool_t *pool) {
     return pool->workers + 1;
 }
 
+static void wake_workers(void *pool) {
+    pthread_cond_broadcast(&((pool_t *)pool)->opened);
+}
+
 void ffni_pool_run(pool_t *pool, int64_t count, ffn_task_fn task, void *data) {
     job_t job = {.task = task, .data = data, .count = count};
     start_afresh_after_fork(pool);
     pthread_mutex_lock(&pool->mutex);
     pool->job = &job;
     atomic_fetch_add(&pool->jobs, 1);
-    if (pool->asleep) pthread_cond_broadcast(&pool->opened);
+    if (pool->asleep) ffni_wake_elsewhere(pool->threads, pool->workers, wake_workers, pool);
     pthread_mutex_unlock(&pool->mutex);
     work(&job);
     pthread_mutex_lock(&pool->mutex);
