@@ -203,11 +203,11 @@ constants! {
 constants! {
     /// Who multiplies the matrices.
     Engine(u32) {
-        /// The library's choice.
+        /// Native where there are vector kernels, else BLAS.
         AUTO = FFN_ENGINE_AUTO,
         /// OpenBLAS.
         BLAS = FFN_ENGINE_BLAS,
-        /// Own prepacked kernels: a later version.
+        /// Own kernels on weights that are packed once.
         NATIVE = FFN_ENGINE_NATIVE,
     }
 }

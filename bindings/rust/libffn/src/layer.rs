@@ -74,11 +74,13 @@ impl Layer {
     }
 
     /// Runs the layer: `y[t] = layer(x[t])` for as many tokens as `x` has rows of `d_model`. `y` has as many rows of `d_out`.
+    #[inline]
     pub fn forward(&self, x: &[f32], y: &mut [f32]) -> Result<()> {
         self.forward_raw(null_mut(), x, y)
     }
 
     /// The same with the context's threads and scratch memory.
+    #[inline]
     pub fn forward_in(&self, context: &mut Context, x: &[f32], y: &mut [f32]) -> Result<()> {
         context.lend(|context| self.forward_raw(context, x, y))
     }
@@ -88,6 +90,7 @@ impl Layer {
         self.run(Run::in_place(x))
     }
 
+    #[inline]
     fn forward_raw(&self, context: *mut sys::ffn_context_t, x: &[f32], y: &mut [f32]) -> Result<()> {
         let tokens = x.len() / self.d_model;
         if x.len() != tokens * self.d_model || Some(y.len()) != tokens.checked_mul(self.d_out) {
@@ -104,15 +107,18 @@ impl Layer {
     }
 
     /// Runs the layer on sequences, with strides, with a residual of its own, or in place.
+    #[inline]
     pub fn run(&self, run: Run<'_>) -> Result<()> {
         self.run_raw(null_mut(), run)
     }
 
     /// The same with the context's threads and scratch memory.
+    #[inline]
     pub fn run_in(&self, context: &mut Context, run: Run<'_>) -> Result<()> {
         context.lend(|context| self.run_raw(context, run))
     }
 
+    #[inline]
     fn run_raw(&self, context: *mut sys::ffn_context_t, run: Run<'_>) -> Result<()> {
         let given = run.describe(self.d_model, self.d_out)?;
         // SAFETY: a live layer, a live context or NULL, and rows that were checked to lie within their slices.

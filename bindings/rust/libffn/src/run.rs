@@ -37,6 +37,7 @@ enum External<'a> {
 
 impl<'a> Run<'a> {
     /// From x to y; without [`Run::batch`] one sequence, contiguous, of as many rows as `x` has.
+    #[inline]
     pub fn new(x: &'a [f32], y: &'a mut [f32]) -> Self {
         let zero = [0; 2];
         Run { x: Some(x), y, residual: External::Absent, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
@@ -84,6 +85,7 @@ impl<'a> Run<'a> {
     }
 
     /// For the C interface: every row lies within its slice.
+    #[inline]
     pub(crate) fn describe(self, d_model: usize, d_out: usize) -> Result<sys::ffn_run_t> {
         let (y_data, y_length) = (self.y.as_mut_ptr(), self.y.len());
         let (x_data, x_length) = self.x.map_or((y_data.cast_const(), y_length), |x| (x.as_ptr(), x.len()));
@@ -132,6 +134,7 @@ struct Rows {
 
 impl Rows {
     /// The strides as the library is given them, resolved, so that what is checked here is what it uses.
+    #[inline]
     fn strides(&self) -> Result<[i64; 2]> {
         let given = |stride, default: Option<usize>| if stride != 0 { Some(stride) } else { default };
         let row_bytes = self.width.checked_mul(4);
