@@ -50,6 +50,13 @@ void host_assert_ok(ffn_status_t status, const char *what);
 /* Makes calls that fail, one for each reason that a caller can give. True if each was refused with a sentence. */
 bool host_fails_rightly(const ffn_layer_t *layer, ffn_context_t *context);
 
+/* For tests whose children start threads: ThreadSanitizer does not know those after a fork of several. */
+#if defined(__SANITIZE_THREAD__)
+#define HOST_SKIP_WITHOUT_THREADS_IN_CHILDREN() skip()
+#else
+#define HOST_SKIP_WITHOUT_THREADS_IN_CHILDREN() ((void)0)
+#endif
+
 /* Runs a function in a child process, which has a minute: what is wrong is told by its result. Returns that (0 to 99), 100 if
  * the child had to be ended, 128 + n if signal n ended it. */
 int host_in_child(int (*function)(void *argument), void *argument);

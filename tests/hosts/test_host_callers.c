@@ -112,6 +112,7 @@ static int crowd_with_its_errors_in_a_file(void *argument) {
 
 static void more_callers_than_openblas_has_work_memory_for_wait_their_turn(void **state) {
     (void)state;
+    HOST_SKIP_WITHOUT_THREADS_IN_CHILDREN();
     static const int counts[] = {100, 300, MOST_CALLERS};
     for (int i = 0; i < (host_quick() ? 1 : 3); i++)
         for (int blas_threads = 1; blas_threads <= 2; blas_threads++) {

@@ -25,6 +25,7 @@ enum { SKIPPED = 90, NOBODY = 65534 }; /* beside host_in_child's results */
 /* needs: what a child that skips did not have. */
 static void assert_right_in_child(int (*function)(void *), const char *needs) {
     uint32_t engines[HOST_ENGINES];
+    HOST_SKIP_WITHOUT_THREADS_IN_CHILDREN();
     for (int i = 0, n = host_engines(engines); i < n; i++) {
         int result = host_in_child(function, &engines[i]);
         if (result == SKIPPED) {
@@ -149,8 +150,8 @@ static int without_scratch(void *engine) {
 
 static void memory_too_low_for_packing_is_a_status_and_the_rest_goes_on(void **state) {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* they map terabytes */
+#if defined(__SANITIZE_ADDRESS__)
+    skip(); /* it maps terabytes */
 #endif
     if (host_quick()) skip(); /* so does valgrind, in its way */
     assert_right_in_child(without_memory, "/proc and a limit of the address space");
@@ -158,7 +159,7 @@ static void memory_too_low_for_packing_is_a_status_and_the_rest_goes_on(void **s
 
 static void memory_too_low_for_scratch_is_a_status_and_the_rest_goes_on(void **state) {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__)
     skip();
 #endif
     if (host_quick()) skip();
