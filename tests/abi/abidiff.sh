@@ -31,7 +31,7 @@ build() { # build LIBRARY: $work/LIBRARY.so
 # The structs of the public headers; all others are the library's own, behind opaque pointers.
 public_only() { # public_only HEADER...
   printf '[suppress_type]\n  type_kind = struct\n  name_not_regexp = ^(%s)(_t)?$\n' \
-    "$(sed -nE 's/^typedef struct (ffn_[a-z_]+) \{.*/\1/p' "$@" | paste -sd'|')"
+    "$(sed -nE 's/^typedef struct (ffn_[a-z_]+) \{.*/\1/p' "$@" | sed 's/_t$//' | paste -sd'|')"
 }
 
 # Reads the report of abidiff --leaf-changes-only: prints what is no addition. A type that is told of first has its name in quotes at the start
