@@ -9,6 +9,7 @@
 #include "peak.h"
 
 #include <omp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,10 +34,12 @@ static bool is_peak;
 static float *numbers;
 static int64_t count;
 static int read_form, prepared_threads;
+static cpu_set_t allowed; /* processors of the process */
 static float sink[64 * 1024]; /* threads write far from each other */
 
 static const char *start(const layer_t *layer, const char *variant) {
     const kernel_table_t *kernels;
+    sched_getaffinity(0, sizeof allowed, &allowed);
     if (ffni_ladder_choose(FFN_ISA_AUTO, &kernels) != FFN_OK) return ffni_error_text();
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
         if (levels[i].isa == kernels->isa) peak = levels[i].peak, reader = levels[i].read;
@@ -49,6 +52,17 @@ static const char *start(const layer_t *layer, const char *variant) {
     madvise(numbers, size, MADV_HUGEPAGE); /* refused: then without */
     for (int64_t i = 0; i < count; i++) numbers[i] = 1; /* not one page of zeros, mapped many times */
     return NULL;
+}
+
+/* A limit is what the processors can do: each thread has one of its own, where a woken thread may otherwise wait for milliseconds on another's. */
+static void keep_to_processor(int thread) {
+    int place = thread % CPU_COUNT(&allowed), processor = 0;
+    for (;; processor++)
+        if (CPU_ISSET(processor, &allowed) && place-- == 0) break;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    sched_setaffinity(0, sizeof one, &one);
 }
 
 static void run_limit(const layer_t *layer, int form) {
@@ -68,6 +82,12 @@ static const char *prepare(const layer_t *layer, int64_t tokens, int threads, ch
     (void)tokens;
     if (threads > 1024) return "more than 1024 threads";
     prepared_threads = threads;
+    if (threads > 1) {
+#pragma omp parallel num_threads(prepared_threads)
+        keep_to_processor(omp_get_thread_num());
+    } else {
+        sched_setaffinity(0, sizeof allowed, &allowed);
+    }
     if (is_peak) {
         snprintf(form, FORM_LENGTH, "%.0f", peak(PEAK_ROUNDS, sink) * threads);
     } else {
