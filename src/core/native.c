@@ -218,25 +218,30 @@ static void run_block(block_t *block) {
 typedef struct run {
     const forward_t *forward;
     plan_t plan;
-    atomic_int_fast64_t next;
+    atomic_int_fast64_t next; /* token */
 } run_t;
+
+static int take_block(run_t *run, block_t *block) {
+    int_fast64_t begin = atomic_load_explicit(&run->next, memory_order_relaxed);
+    do {
+        if (begin >= run->forward->x.count) return 0;
+        block->begin = begin;
+        block->rows = ffni_plan_rows(&run->plan, run->forward->x.count - begin);
+    } while (!atomic_compare_exchange_weak_explicit(&run->next, &begin, begin + block->rows, memory_order_relaxed, memory_order_relaxed));
+    return 1;
+}
 
 /* One slot's share of the blocks: those that it finds. */
 static void work_on_blocks(void *data, int64_t slot) {
     run_t *run = data;
     const plan_t *plan = &run->plan;
     const forward_t *forward = run->forward;
-    int64_t tokens = forward->x.count;
     char *memory = forward->context->scratch + (uint64_t)slot * plan->slot_bytes;
     arena_t arena = {.base = memory};
     block_t block = {.forward = forward, .layer = forward->layer, .slots = plan->whole_blocks ? 1 : plan->slots,
                      .context = plan->whole_blocks ? NULL : forward->context};
     block.scratch = ffni_scratch_lay_out(forward->layer, plan->block_rows, block.slots, &arena);
-    for (;;) {
-        int64_t index = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
-        block.begin = index * plan->block_rows;
-        if (block.begin >= tokens) return;
-        block.rows = minimum(plan->block_rows, tokens - block.begin);
+    while (take_block(run, &block)) {
         block.tiling = ffni_tiling_of(forward->layer->kernels, block.rows, (int64_t)forward->layer->weight_bytes);
         run_block(&block);
     }

@@ -10,6 +10,7 @@ enum {
     /* Up to so many rows the threads share a block, and so read the weights once; beyond, if that leaves each enough rows, they take blocks. */
     SHARED_ROWS = 192,
     WHOLE_ROWS_LEAST = 48,
+    LAST_ROWS = 28, /* and so few when they near the end */
     /* Rows of a thread's block: its hidden units stay in the second-level cache next to the panels. */
     WHOLE_ROWS_MOST = 84,
     HIDDEN_BYTES = 1280 * 1024,
@@ -47,19 +48,29 @@ static int64_t whole_rows_most(const ffn_layer_t *layer) {
     return maximum(WHOLE_ROWS_LEAST, minimum(WHOLE_ROWS_MOST, in_cache));
 }
 
-/* Blocks of equal size, as many for each thread. */
-static int64_t even_rows(int64_t tokens, int64_t threads, int64_t most) {
-    int64_t blocks = round_up((tokens - 1) / most + 1, threads);
+/* Blocks of equal size. */
+static int64_t even_rows(int64_t tokens, int64_t most) {
+    int64_t blocks = (tokens - 1) / most + 1;
     return (tokens - 1) / blocks + 1;
+}
+
+/* Threads that take whole blocks take smaller ones towards the end, so that none waits long for the last. */
+int64_t ffni_plan_rows(const plan_t *plan, int64_t left) {
+    int64_t rows = plan->block_rows;
+    if (plan->whole_blocks && plan->slots > 1) {
+        rows = minimum(rows, maximum(LAST_ROWS, (left - 1) / (2 * plan->slots) + 1));
+        if (left < rows + LAST_ROWS / 2 && left <= plan->block_rows) rows = left;
+    }
+    return minimum(rows, left);
 }
 
 static plan_t plan_for(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
     plan_t plan = {.slots = useful_threads(layer, context, tokens)};
     plan.whole_blocks = plan.slots == 1 || (tokens > SHARED_ROWS && tokens / plan.slots >= WHOLE_ROWS_LEAST);
-    if (plan.whole_blocks)
-        plan.block_rows = even_rows(tokens, plan.slots, whole_rows_most(layer));
+    if (plan.whole_blocks && plan.slots > 1)
+        plan.block_rows = whole_rows_most(layer);
     else
-        plan.block_rows = even_rows(tokens, 1, SHARED_ROWS);
+        plan.block_rows = even_rows(tokens, plan.whole_blocks ? whole_rows_most(layer) : SHARED_ROWS);
     return plan;
 }
 

@@ -30,13 +30,16 @@ scratch_t ffni_scratch_lay_out(const ffn_layer_t *layer, int64_t rows, int64_t s
 typedef struct plan {
     int whole_blocks;    /* threads take whole blocks; else they share one block after the other */
     int64_t slots;       /* threads that work */
-    int64_t block_rows;
+    int64_t block_rows;  /* the most */
     uint64_t slot_bytes; /* of one block's scratch */
     uint64_t bytes;      /* of all */
 } plan_t;
 
 /* FFN_NO_MEMORY: not even one row at a time fits the context's limit of scratch memory. tokens > 0. */
 ffn_status_t ffni_plan_make(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, plan_t *plan);
+
+/* Rows of the next block, when so many are left. */
+int64_t ffni_plan_rows(const plan_t *plan, int64_t left);
 
 /* Bytes that a run of any number of tokens up to `tokens` needs, in that context. */
 ffn_status_t ffni_plan_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes);
