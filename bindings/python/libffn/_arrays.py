@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import addressof, c_char
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +56,10 @@ DENSE = 0x101  # NumPy's flags C_CONTIGUOUS and ALIGNED
 WRITABLE = 0x501  # and WRITEABLE
 
 
-def address(array: npt.NDArray[Any], from_buffer: Callable[..., Any] = c_char.from_buffer) -> int:
+def address(array: npt.NDArray[Any]) -> int:
     """Where element 0 is. ctypes.from_buffer is several times faster than what NumPy has for this, where it can be had."""
     if array.flags.num & WRITABLE == WRITABLE and array.size:
-        return addressof(from_buffer(array))
+        return addressof(c_char.from_buffer(cast(Any, array)))
     return int(array.__array_interface__["data"][0])
 
 

@@ -2,7 +2,7 @@
 """The layer."""
 from __future__ import annotations
 
-from ctypes import byref, c_uint32, c_void_p
+from ctypes import addressof, byref, c_char, c_uint32, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Callable, Mapping, Optional, Type, Union
@@ -21,7 +21,9 @@ _ROLES = {role.name.lower(): role for role in Role if role}
 _ROLES = {{"up_weight": "up", "gate_weight": "gate", "down_weight": "down"}.get(name, name): role for name, role in _ROLES.items()}
 _SLOTS = tuple(slot.name.lower() for slot in _abi.NormSlot)
 
-_forward = lib.ffn_layer_forward
+# what every call needs, found without asking a module for it
+ndarray, empty, _forward = np.ndarray, np.empty, lib.ffn_layer_forward
+from_buffer: Callable[[Any], c_char] = c_char.from_buffer
 
 
 def _member(kind: Type[IntEnum], value: Optional[str], name: str) -> int:
@@ -201,6 +203,7 @@ class Layer:
         self._handle = self._owner.value
         info = self._read_info()
         self._d_model, self._d_out = info.d_model, info.d_out
+        self._row, self._out_row = (info.d_model,), (info.d_out,)
 
     def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_layer_free) -> None:
         free(self._owner)
@@ -234,28 +237,28 @@ class Layer:
         Raises InvalidError (shapes, a part of out over x, ...), UnsupportedError (not float32), NoMemoryError, BusyError (the context)."""
         if threads is not None:
             context = context_for(threads, context)
-        # The way of most calls, kept short: from rows without a gap to rows without a gap.
-        if (
-            residual is None
-            and type(x) is np.ndarray
-            and x.dtype is F32
-            and x.flags.num & DENSE == DENSE
-            and x.ndim
-            and x.shape[-1] == self._d_model
-        ):
-            y = np.empty((*x.shape[:-1], self._d_out), F32) if out is None else out
-            if (
-                y is not out
-                or type(y) is np.ndarray
-                and y.dtype is F32
-                and y.flags.num & WRITABLE == WRITABLE
-                and y.shape == (*x.shape[:-1], self._d_out)
-            ):
-                handle = context and context._handle
-                status = _forward(self._handle, handle, x.size // self._d_model, address(x), 0, address(y), 0)
-                if status:
-                    check(status)
-                return y
+        # The way of most calls, kept short: from rows without a gap to rows without a gap. Attributes of arrays are asked for once.
+        if residual is None and type(x) is ndarray and x.dtype is F32:
+            shape, flags, y = x.shape, x.flags.num, out
+            if shape[-1:] == self._row and flags & DENSE == DENSE and x.size:
+                shape = shape[:-1] + self._out_row
+                if y is None:
+                    y = empty(shape, F32)
+                elif not (type(y) is ndarray and y.dtype is F32 and y.shape == shape and y.flags.num & WRITABLE == WRITABLE):
+                    y = None
+                if y is not None:
+                    status = _forward(
+                        self._handle,
+                        context and context._handle,
+                        x.size // self._d_model,
+                        addressof(from_buffer(x)) if flags & WRITABLE == WRITABLE else address(x),
+                        0,
+                        addressof(from_buffer(y)),
+                        0,
+                    )
+                    if status:
+                        check(status)
+                    return y
         return self._run(x, out, residual, context)
 
     def _run(self, x: ArrayLike, out: Optional[ArrayLike], residual: Optional[ArrayLike], context: Optional[Context]) -> Any:
