@@ -221,6 +221,7 @@ static bool has_row(const char *function, const char *parameter)
 static const char *const tried_elsewhere[] = {
     "ffn_weight_init",                                     /* test_init */
     "ffn_sgd_step", "ffn_adamw_step", "ffn_clip_global_norm", /* test_optimisers */
+    "ffn_tape_create", "ffn_tape_free", "ffn_tape_reserve", "ffn_layer_backward", "ffn_layer_update", /* test_errors_training */
 };
 
 static bool is_tried_elsewhere(const char *function)

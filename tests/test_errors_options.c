@@ -200,13 +200,13 @@ static void every_option_refuses_bad_values(void **state)
 static void every_unknown_flag_is_refused(void **state)
 {
     (void)state;
-    const uint32_t known = FFN_LAYER_TANH_BRANCH_SCALE | FFN_LAYER_TANH_RESIDUAL_SCALE;
+    const uint32_t known = FFN_LAYER_TANH_BRANCH_SCALE | FFN_LAYER_TANH_RESIDUAL_SCALE | FFN_LAYER_TRAINABLE;
     for (uint32_t bit = 1; bit; bit <<= 1) {
         ffn_layer_options_t options = fixture.base[DENSE].options;
         char words[40];
         if (bit & known) continue;
         options.flags = bit;
-        snprintf(words, sizeof words, "flags|0x%x|0x3", bit);
+        snprintf(words, sizeof words, "flags|0x%x|0x7", bit);
         check_create(&options, FFN_INVALID, words, words);
     }
 }

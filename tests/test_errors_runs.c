@@ -45,6 +45,10 @@ static const row_t rows[] = {
     {PLAIN, FFN_UNSUPPORTED, "dtype of residual|7|FFN_DTYPE_F32", {SET(residual_dtype, 7)}},
     {PLAIN, FFN_UNSUPPORTED, "dtype of x|1|FFN_DTYPE_F32", {SET(x_dtype, 1), SET(length, 0)}},
 
+    /* the rest of both is in test_errors_training */
+    {PLAIN, FFN_UNSUPPORTED, "dropout|FFN_LAYER_TRAINABLE", {SET(dropout, NOWHERE)}},
+    {PLAIN, FFN_UNSUPPORTED, "tape|FFN_LAYER_TRAINABLE", {SET(tape, NOWHERE)}},
+
     {PLAIN, FFN_INVALID, "batch|-1|0", {SET(batch, -1)}},
     {PLAIN, FFN_INVALID, "batch|-9223372036854775808|0", {SET(batch, INT64_MIN)}},
     {PLAIN, FFN_INVALID, "batch|-1|0", {SET(batch, -1), SET(length, 0)}},

@@ -20,7 +20,7 @@
  *     that names the offending value and its limit. On failure nothing else has happened: outputs are untouched, out-parameters are NULL,
  *     handles stay usable. The library never prints, never aborts, and changes no global state: not the thread counts of BLAS or OpenMP,
  *     not the floating-point environment, not the locale, no signal handler.
- *  2. Threads. A layer never changes after ffn_layer_create: any number of threads may use one at once. A context (threads and scratch
+ *  2. Threads. A layer never changes after ffn_layer_create (but by ffn_layer_update): any number of threads may use one at once. A context (threads and scratch
  *     memory) serves one call at a time: a second call at once gets FFN_BUSY and does nothing. Wherever a context is asked for, NULL means
  *     "the calling thread alone", with scratch memory kept per thread until that thread ends.
  *  3. Strides are in BYTES, everywhere. 0 means contiguous; where a group of strides is given, all 0 means contiguous. The stride of a
@@ -304,7 +304,8 @@ enum {
 /* options.flags */
 enum {
     FFN_LAYER_TANH_BRANCH_SCALE = 1,  /* c = tanh(tensor): the tanh gates of Flamingo and Mllama. Needs the tensor */
-    FFN_LAYER_TANH_RESIDUAL_SCALE = 2 /* a = tanh(tensor). Needs the tensor */
+    FFN_LAYER_TANH_RESIDUAL_SCALE = 2, /* a = tanh(tensor). Needs the tensor */
+    FFN_LAYER_TRAINABLE = 4           /* may be run with a tape and dropout, and be updated. Its engine is blas: auto is then, native is FFN_UNSUPPORTED */
 };
 
 typedef struct ffn_layer_options {
@@ -357,6 +358,38 @@ FFN_API void ffn_layer_free(ffn_layer_t *layer);
 FFN_API ffn_status_t ffn_layer_forward(const ffn_layer_t *layer, ffn_context_t *context, int64_t tokens, const float *x, int64_t x_stride,
                                        float *y, int64_t y_stride);
 
+/* Where dropout acts, and index into ffn_dropout_t.p. */
+enum {
+    FFN_DROPOUT_PRE_ACTIVATION = 0, /* on W_up x + b_up; gated: on W_gate x + b_gate, before its clamp   Reformer */
+    FFN_DROPOUT_ACTIVATION = 1,     /* on act(...)                                                       the Transformer's relu_dropout, BART, wav2vec2 */
+    FFN_DROPOUT_HIDDEN = 2,         /* on the hidden row, before NORM_MID; gated: on the product         T5, ModernBERT */
+    FFN_DROPOUT_BRANCH = 3,         /* on f = NORM_BRANCH(W_down h + b_down)                             residual dropout: BERT, GPT-2 */
+    FFN_DROPOUT_PATH = 4            /* the whole branch of a sequence at once (DropPath, stochastic depth) DINOv2, BEiT */
+};
+
+/* Dropout of a run: each number is dropped, to 0 whatever it was, with probability p, else multiplied by 1 / (1 - p). p 0 leaves a site alone, to the
+ * bit; p 1 gives zeros.
+ *
+ * What is dropped is a function of the fields below and the number's place alone: the same for any number of threads, batch split (first_row) and ISA
+ * level, and in the backward pass, which draws it again: no mask is stored. The number in column j of row r is dropped if word j % 4 of Philox 4x32-10
+ * (Salmon et al. 2011), with the key `seed` (its low word first) and the counter
+ *     ( site * 2^28 + j / 4,  r mod 2^32,  step,  layer * 2^16 + r / 2^32 )
+ * is below round(2^32 p). r is first_row + the row's number in the run (batch * length + t); at a site that is broadcast, and for PATH with j = 0, it
+ * is first_sequence + the sequence's number instead. On a gated layer ACTIVATION acts on the product too, which is the same number: act(g) * u. */
+typedef struct ffn_dropout {
+    uint32_t struct_size;       /* required: sizeof(ffn_dropout_t) */
+    uint32_t broadcast;         /* bit 1 << site, sites 0 to 3: one mask for all rows of a sequence (T5 of mesh and flax, tensor2tensor) */
+    uint64_t seed;              /* any number */
+    uint64_t step;              /* of training: 0 to 2^32 - 1 */
+    uint64_t layer;             /* number of the layer in the model: 0 to 65534 */
+    int64_t first_row;          /* number of the run's first row, >= 0; rows end at 2^48 */
+    int64_t first_sequence;     /* number of the run's first sequence, likewise */
+    float p[5];                 /* by site: 0 to 1 */
+    uint32_t reserved;          /* 0 */
+} ffn_dropout_t;
+
+typedef struct ffn_tape ffn_tape_t; /* what a forward pass leaves for the backward pass: ffn_tape_create */
+
 typedef struct ffn_run {
     uint32_t struct_size;       /* required: sizeof(ffn_run_t) */
     uint32_t flags;             /* 0: none is defined yet */
@@ -372,11 +405,14 @@ typedef struct ffn_run {
     uint32_t y_dtype;
     uint32_t residual_dtype;
     uint32_t reserved;          /* 0 */
+    const ffn_dropout_t *dropout; /* NULL: none. Only with a trainable layer */
+    ffn_tape_t *tape;           /* NULL: no backward pass follows. Only with a trainable layer */
 } ffn_run_t;
 
 /* Runs the layer as ffn_layer_forward does, on sequences with strides of their own and with an external residual.
  * Aliasing: y may be x exactly, and y may be residual exactly (same address and strides): the same bits come out. Any other overlap of y with
  * an input is refused (tensors that interleave are judged row by row only if each has one constant row stride, else by their whole range).
+ * With a tape y must not be x or residual: the tape borrows both, and they must stay as they are until ffn_layer_backward has read them.
  * Statuses: as ffn_layer_forward; FFN_UNSUPPORTED (a dtype, unknown fields of a larger struct). */
 FFN_API ffn_status_t ffn_layer_run(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run);
 
@@ -411,6 +447,66 @@ FFN_API ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t
  * (arXiv 2002.05202 section 2). ffn_gated_d_ff(3072, 1) = 2048; (16384, 256) = 11008, LLaMA's. d_ff 1 to 2^29, multiple 1 to 2^29.
  * *gated_d_ff is 0 on failure. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_gated_d_ff(int64_t d_ff, int64_t multiple, int64_t *gated_d_ff);
+
+/* ----------------------------------------------------------------- Training */
+
+/* options.flags of ffn_tape_create */
+enum { FFN_TAPE_RECOMPUTE = 1 }; /* the backward pass computes the pre-activations again, from x, with the first product: no memory for them */
+
+typedef struct ffn_tape_options {
+    uint32_t struct_size; /* required: sizeof(ffn_tape_options_t) */
+    uint32_t flags;       /* FFN_TAPE_RECOMPUTE, or 0: the pre-activations are kept, [tokens, d_ff], gated twice that: the fastest */
+    const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied */
+} ffn_tape_options_t;
+
+/* Makes an empty tape. A run with it records; ffn_layer_backward reads what was recorded, once. It may then record again, also for another layer, and
+ * allocates only where it has to grow. With a norm after the branch (BRANCH, OUT) or a branch scale it also keeps the down product, [tokens, d_out].
+ * One call at a time may use a tape. *tape is NULL on failure. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED. */
+FFN_API ffn_status_t ffn_tape_create(const ffn_tape_options_t *options, ffn_tape_t **tape);
+FFN_API void ffn_tape_free(ffn_tape_t *tape); /* NULL is fine */
+
+/* Allocates what recording runs of `layer` on up to `tokens` tokens needs. What was recorded is lost. Statuses: FFN_INVALID, FFN_NO_MEMORY. */
+FFN_API ffn_status_t ffn_tape_reserve(ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens);
+
+/* flags of ffn_layer_backward */
+enum { FFN_BACKWARD_ACCUMULATE = 1 }; /* add to what the gradients' arrays hold; else they are overwritten, and need not be numbers before */
+
+typedef struct ffn_backward {
+    uint32_t struct_size;        /* required: sizeof(ffn_backward_t) */
+    uint32_t flags;              /* FFN_BACKWARD_ACCUMULATE or 0; d_x and d_residual are always overwritten */
+    ffn_tape_t *tape;            /* required: recorded by a run of this layer, used up by this call */
+    const void *d_y;             /* [batch, length, d_out], required: the derivatives of the loss by y */
+    void *d_x;                   /* [batch, length, d_model]: those by x. NULL: not wanted */
+    void *d_residual;            /* [batch, length, d_out]: those by an external residual. NULL: not wanted */
+    int64_t d_y_stride[2];       /* as the strides of ffn_run_t */
+    int64_t d_x_stride[2];
+    int64_t d_residual_stride[2];
+    uint32_t d_y_dtype;          /* FFN_DTYPE_* */
+    uint32_t d_x_dtype;
+    uint32_t d_residual_dtype;
+    uint32_t reserved;           /* 0 */
+    const ffn_tensor_t *gradients; /* by role, any subset of the layer's tensors, in the shapes that it was given: written through their strides */
+    uint64_t gradient_count;
+} ffn_backward_t;
+
+/* The backward pass of the run on the tape: the exact derivatives of the loss by x, by an external residual and by each tensor of the layer that has a
+ * view in `gradients` (of FFN_LAYER_TANH_* scales by the number before the tanh, of xielu's scalars by those before their softplus), through the
+ * same dropout. batch and length are the run's. With 0 tokens the gradients are 0.
+ * Sums over tokens: the matrices' by sgemm, the others' in float32 over 32 tokens and float64 beyond. The same bits for any number of threads of the
+ * context, at a fixed number of BLAS threads. At a kink of an activation or a clamp the derivative is that of the lower side (relu at 0: 0).
+ * Layouts: a matrix whose rows or columns are dense is written in place; any other goes through scratch memory of its size.
+ * Aliasing: d_x and d_residual may each be d_y exactly, but not both; gradients must share no byte with each other, and their range none with d_y, d_x,
+ * d_residual, x and residual.
+ * Refused, with nothing written and the tape as it was: a tape that is empty or used up, of another layer, or recorded before an ffn_layer_update; a
+ * role that the layer does not have; a shape of another size; overlaps.
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY (never after ffn_context_reserve, layouts through scratch memory aside), FFN_UNSUPPORTED, FFN_BUSY. */
+FFN_API ffn_status_t ffn_layer_backward(const ffn_layer_t *layer, ffn_context_t *context, const ffn_backward_t *backward);
+
+/* Puts new values of some tensors into a trainable layer, in place of ffn_layer_create: by role, any subset, each in the shape that it was given, from
+ * any strides. No other call may be using the layer. Tapes recorded before are no longer accepted. Nothing is changed unless all are right. The
+ * context's threads help. Statuses: FFN_INVALID, FFN_NO_MEMORY (a thread's first call), FFN_UNSUPPORTED (a layer that is not trainable, a dtype),
+ * FFN_BUSY. */
+FFN_API ffn_status_t ffn_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count);
 
 /* -------------------------------------------------------- Initialisation */
 

@@ -7,6 +7,7 @@
 #include "base/structs.h"
 #include "core/context.h"
 #include "core/forward.h"
+#include "core/training.h"
 
 #include <inttypes.h>
 
@@ -25,9 +26,10 @@ ffn_status_t ffn_context_reserve(ffn_context_t *context, const ffn_layer_t *laye
     if (tokens < 0) return ffni_fail(FFN_INVALID, "tokens is %" PRId64 ", must be at least 0", tokens);
     ffn_status_t status = ffni_context_enter(context, &context);
     if (status) return status;
-    uint64_t bytes;
+    uint64_t bytes, training_bytes = 0;
     status = ffni_forward_scratch(layer, context, tokens, &bytes);
-    if (!status) status = ffni_context_scratch(context, bytes);
+    if (!status && (layer->flags & FFN_LAYER_TRAINABLE)) status = ffni_training_scratch(layer, context, tokens, &training_bytes);
+    if (!status) status = ffni_context_scratch(context, bytes > training_bytes ? bytes : training_bytes);
     ffni_context_leave(context);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "base/fpenv.h"
 #include "base/structs.h"
 #include "core/layer.h"
+#include "core/layer_views.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -46,40 +47,11 @@ ffn_status_t ffn_layer_info(const ffn_layer_t *layer, ffn_layer_info_t *info) {
     return ffni_struct_write(info, &known, sizeof known, "ffn_layer_info_t");
 }
 
-/* What ffn_layer_create found right about a tensor must be right about a view to read it into, and the view must be writable. */
-static ffn_status_t check_read(const ffn_layer_t *layer, const ffn_tensor_t *tensor) {
-    const ffn_layer_options_t shapes = {.d_model = layer->d_model, .d_ff = layer->d_ff, .d_out = layer->d_out};
-    const char *name = ffni_roles[tensor->role].name;
-    const view_t *stored = &layer->stored[tensor->role];
-    if (!ffni_layer_has(layer, (int)tensor->role)) return ffni_fail(FFN_INVALID, "%s is not in this layer", name);
-    ffn_status_t status = ffni_tensor_check(&shapes, tensor);
-    if (status) return status;
-    view_t view = ffni_view_of(tensor);
-    if (view.columns != stored->columns)
-        return ffni_fail(FFN_INVALID, "shape[0] of %s is %" PRId64 ", must be %" PRId64, name, view.columns, stored->columns);
-    if (!ffni_view_is_writable(&view)) return ffni_fail(FFN_INVALID, "the strides of %s let elements share an address", name);
-    return FFN_OK;
-}
-
-static ffn_status_t check_apart(const ffn_tensor_t *const bound[ROLE_LIMIT], int role) {
-    if (!bound[role]) return FFN_OK;
-    view_t view = ffni_view_of(bound[role]);
-    for (int other = 0; other < role; other++) {
-        if (!bound[other]) continue;
-        view_t other_view = ffni_view_of(bound[other]);
-        if (ffni_views_overlap(&view, &other_view))
-            return ffni_fail(FFN_INVALID, "the views of %s and %s overlap", ffni_roles[other].name, ffni_roles[role].name);
-    }
-    return FFN_OK;
-}
-
 ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t *tensors, uint64_t tensor_count) {
     const ffn_tensor_t *bound[ROLE_LIMIT];
     if (!layer) return ffni_fail(FFN_INVALID, "layer is NULL");
     ffn_status_t status = ffni_tensors_bind(tensors, tensor_count, bound);
-    for (int role = 0; !status && role < ROLE_LIMIT; role++)
-        if (bound[role]) status = check_read(layer, bound[role]);
-    for (int role = 0; !status && role < ROLE_LIMIT; role++) status = check_apart(bound, role);
+    if (!status) status = ffni_layer_check_outputs(layer, bound);
     if (status) return status;
     for (int role = 0; role < ROLE_LIMIT; role++) {
         if (!bound[role]) continue;

@@ -5,15 +5,13 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/fpenv.h"
-#include "base/stack.h"
 #include "base/structs.h"
+#include "core/fit_thread.h"
 #include "core/forward.h"
 #include "core/gemm.h"
+#include "core/training.h"
 
 #include <inttypes.h>
-
-/* Stack that the library itself may use below BLAS's. */
-enum { OWN_STACK = 16 * 1024 };
 
 static ffn_status_t check_run(const ffn_run_t *run, uint32_t residual) {
     const uint32_t dtypes[3] = {run->x_dtype, run->y_dtype, run->residual_dtype};
@@ -41,41 +39,80 @@ static ffn_status_t read_rows(const ffn_layer_t *layer, const ffn_run_t *run, fo
     if (!status) status = ffni_rows_read(&forward->y, "y", run->y, batch, length, layer->d_out, run->y_stride);
     if (!status && external) status = ffni_rows_read(&forward->residual, "residual", run->residual, batch, length, layer->d_out, run->residual_stride);
     if (!status) status = ffni_rows_check_distinct(&forward->y, "y");
-    if (!status) status = ffni_rows_check_apart(&forward->y, &forward->x, "x");
-    if (!status && external) status = ffni_rows_check_apart(&forward->y, &forward->residual, "residual");
+    if (!status) status = ffni_rows_check_same_or_separate(&forward->y, "y", &forward->x, "x");
+    if (!status && external) status = ffni_rows_check_same_or_separate(&forward->y, "y", &forward->residual, "residual");
     return status;
 }
 
-typedef struct moved {
-    const forward_t *forward;
-    int blas_threads;
-} moved_t;
-
-static ffn_status_t run_moved(void *argument) {
-    moved_t *moved = argument;
-    ffni_gemm_take_threads(moved->blas_threads);
-    return ffni_forward(moved->forward);
+/* The tape goes on reading x and residual: y must not take their place. */
+static ffn_status_t check_borrowed(const forward_t *forward) {
+    ffn_status_t status = ffni_rows_check_separate(&forward->y, "y", &forward->x, "x, which the tape borrows");
+    if (!status && forward->residual.base)
+        status = ffni_rows_check_separate(&forward->y, "y", &forward->residual, "residual, which the tape borrows");
+    return status;
 }
 
-/* OpenBLAS may want more stack than the calling thread has left (threads with 64 kB are common in hosts), or threads that a fork left behind.
- * A new thread begins with the floating-point environment of the one that starts it. */
-static ffn_status_t run_on_fit_thread(const ffn_layer_t *layer, const forward_t *forward) {
-    uint64_t need = ffni_forward_stack(layer, forward->x.count);
-    if (!need || (ffni_stack_left() >= need + OWN_STACK && !ffni_gemm_lost_threads())) return ffni_forward(forward);
-    moved_t moved = {forward, ffni_gemm_threads()};
-    return ffni_run_with_stack(need + OWN_STACK, run_moved, &moved);
+typedef struct call {
+    forward_t forward;
+    dropout_t dropout;
+    ffn_tape_t *tape;
+} call_t;
+
+static ffn_status_t compute(void *argument) {
+    call_t *call = argument;
+    if (!call->tape && !call->dropout.any) return ffni_forward(&call->forward);
+    return ffni_training_forward(&call->forward, &call->dropout, call->tape);
+}
+
+static uint64_t stack_of(const call_t *call) {
+    return call->tape || call->dropout.any ? ffni_gemm_general_stack() : ffni_forward_stack(call->forward.layer, call->forward.x.count);
+}
+
+static ffn_status_t read_training(const ffn_layer_t *layer, const ffn_run_t *run, call_t *call) {
+    ffn_dropout_t dropout;
+    if ((run->dropout || run->tape) && !(layer->flags & FFN_LAYER_TRAINABLE))
+        return ffni_fail(FFN_UNSUPPORTED, "%s is given, but the layer was made without FFN_LAYER_TRAINABLE", run->tape ? "tape" : "dropout");
+    ffn_status_t status = run->dropout ? ffni_struct_read(&dropout, sizeof dropout, run->dropout, "ffn_dropout_t") : FFN_OK;
+    if (status) return status;
+    fpenv_t saved = fpenv_enter();
+    status = ffni_dropout_read(&call->dropout, run->dropout ? &dropout : NULL, run->batch, run->length);
+    fpenv_leave(saved);
+    return status;
+}
+
+static ffn_status_t compute_on(ffn_context_t *context, call_t *call) {
+    ffn_status_t status = ffni_context_enter(context, &call->forward.context);
+    if (status) return status;
+    fpenv_t saved = fpenv_enter();
+    status = ffni_run_on_fit_thread(stack_of(call), compute, call);
+    fpenv_leave(saved);
+    ffni_context_leave(call->forward.context);
+    return status;
+}
+
+/* The tape is the run's from here on. */
+static void record(const ffn_layer_t *layer, const ffn_run_t *run, const call_t *call) {
+    ffn_tape_t *tape = call->tape;
+    tape->state = TAPE_RECORDED;
+    tape->layer_serial = layer->serial;
+    tape->layer_generation = layer->generation;
+    tape->batch = run->batch;
+    tape->length = run->length;
+    tape->x = call->forward.x;
+    tape->residual = call->forward.residual;
+    tape->dropout = call->dropout;
 }
 
 static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run) {
-    forward_t forward = {.layer = layer};
-    if (run->batch == 0 || run->length == 0) return FFN_OK;
-    ffn_status_t status = read_rows(layer, run, &forward);
-    if (!status) status = ffni_context_enter(context, &forward.context);
+    call_t call = {.forward = {.layer = layer}, .tape = run->tape};
+    ffn_status_t status = read_training(layer, run, &call);
     if (status) return status;
-    fpenv_t saved = fpenv_enter();
-    status = run_on_fit_thread(layer, &forward);
-    fpenv_leave(saved);
-    ffni_context_leave(forward.context);
+    if (run->batch && run->length) {
+        status = read_rows(layer, run, &call.forward);
+        if (!status && call.tape) status = check_borrowed(&call.forward);
+        if (!status) status = compute_on(context, &call);
+    }
+    if (!status && call.tape) record(layer, run, &call);
     return status;
 }
 

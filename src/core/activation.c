@@ -83,9 +83,9 @@ static double softplus(double x) {
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-activation_t ffni_activation_resolve(const ffn_layer_options_t *options, float alpha_p, float alpha_n) {
+activation_t ffni_activation_resolve(const ffn_layer_options_t *options) {
     const row_t *row = &table[options->activation];
-    activation_t activation = {
+    return (activation_t){
         .kind = row->kind,
         .alpha = options->alpha != 0 ? options->alpha : row->alpha,
         .beta = options->beta != 0 ? options->beta : row->beta,
@@ -94,9 +94,9 @@ activation_t ffni_activation_resolve(const ffn_layer_options_t *options, float a
         .up_limit = options->up_limit > 0 ? options->up_limit : INFINITY,
         .up_offset = options->up_offset,
     };
-    if (row->kind == ACTIVATION_XIELU) {
-        activation.xielu_p = (float)softplus(alpha_p);
-        activation.xielu_n = (float)(activation.beta + softplus(alpha_n));
-    }
-    return activation;
+}
+
+void ffni_activation_learn(activation_t *activation, float alpha_p, float alpha_n) {
+    activation->xielu_p = (float)softplus(alpha_p);
+    activation->xielu_n = (float)(activation->beta + softplus(alpha_n));
 }

@@ -14,7 +14,10 @@ uint32_t ffni_activation_from_name(const char *name); /* FFN_ACTIVATION_NONE if 
 /* Checks activation, alpha, beta and the gate's parameters. */
 ffn_status_t ffni_activation_check(const ffn_layer_options_t *options, int gated);
 
-/* What the kernels are given. alpha_p and alpha_n are xielu's learned scalars, else ignored. The options have been checked. */
-activation_t ffni_activation_resolve(const ffn_layer_options_t *options, float alpha_p, float alpha_n);
+/* What the kernels are given. The options have been checked. */
+activation_t ffni_activation_resolve(const ffn_layer_options_t *options);
+
+/* Takes xielu's learned scalars. */
+void ffni_activation_learn(activation_t *activation, float alpha_p, float alpha_n);
 
 #endif

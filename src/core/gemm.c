@@ -145,15 +145,35 @@ static void multiply(int64_t rows, int64_t n, int64_t k, const float *a, int64_t
         cblas_sgemv(CblasRowMajor, CblasTrans, depth, width, 1.0f, b, width, a + row * a_stride, 1, 0.0f, c + row * n, 1);
 }
 
-void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
+static sem_t *enter(int64_t rows, int64_t n, int64_t k) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, prepare);
     sem_t *place = room_for(rows, n, k);
     while (sem_wait(place)) continue; /* interrupted by a signal */
     if (!exits) pthread_rwlock_rdlock(&gate);
-    multiply(rows, n, k, a, a_stride, b, c);
+    return place;
+}
+
+static void leave(sem_t *place) {
     if (!exits) pthread_rwlock_unlock(&gate);
     sem_post(place);
+}
+
+void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c) {
+    sem_t *place = enter(rows, n, k);
+    multiply(rows, n, k, a, a_stride, b, c);
+    leave(place);
+}
+
+static CBLAS_TRANSPOSE transposition(operand_t operand) {
+    return operand.transposed ? CblasTrans : CblasNoTrans;
+}
+
+void ffni_gemm_general(int64_t rows, int64_t n, int64_t k, operand_t a, operand_t b, int accumulate, float *c, int64_t c_stride) {
+    sem_t *place = enter(rows, n, k);
+    cblas_sgemm(CblasRowMajor, transposition(a), transposition(b), (blasint)rows, (blasint)n, (blasint)k, 1.0f, a.data, (blasint)a.stride, b.data,
+                (blasint)b.stride, accumulate ? 1.0f : 0.0f, c, (blasint)c_stride);
+    leave(place);
 }
 
 /* OpenBLAS's threaded drivers have tables on the stack of the caller, for as many threads as the library was built for. sgemv: a queue of entries
@@ -182,4 +202,8 @@ int ffni_gemm_lost_threads(void) {
 uint64_t ffni_gemm_stack(int64_t rows, int64_t n, int64_t k) {
     if (!is_threaded() || is_small(rows, n, k)) return 0;
     return goes_by_row(rows, n, k) ? gemv_stack(most_threads()) : gemm_stack(most_threads());
+}
+
+uint64_t ffni_gemm_general_stack(void) {
+    return is_threaded() ? gemm_stack(most_threads()) : 0;
 }

@@ -9,6 +9,20 @@
  * rows, n, k and a_stride are below 2^31. */
 void ffni_gemm(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b, float *c);
 
+/* A matrix as it lies in memory, row-major, rows `stride` elements apart; `transposed`: the product takes its transpose. */
+typedef struct operand {
+    const float *data;
+    int64_t stride;
+    int transposed;
+} operand_t;
+
+/* c[rows, n] = a[rows, k] * b[k, n], or added to what c holds; with `accumulate` 0 c is written only. Strides are below 2^31 and at least a row's
+ * length. */
+void ffni_gemm_general(int64_t rows, int64_t n, int64_t k, operand_t a, operand_t b, int accumulate, float *c, int64_t c_stride);
+
+/* Bytes of stack that ffni_gemm_general may use, whatever the shape. */
+uint64_t ffni_gemm_general_stack(void);
+
 /* Bytes of stack that ffni_gemm may use for such a product: OpenBLAS's threaded driver keeps its work table there. */
 uint64_t ffni_gemm_stack(int64_t rows, int64_t n, int64_t k);
 

@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 
 /* Where everything is. All NULL while measuring. */
 typedef struct layout {
@@ -75,16 +76,22 @@ static void describe_storage(const layout_t *layout, const config_t *config, vie
             stored[role] = (view_t){.data = (char *)layout->vector[role], .rows = 1, .columns = config->tensor[role]->shape[0], .column_stride = 4};
 }
 
-/* The scale as the forward pass wants it: [d_out], tanh applied. `expanded` is NULL where the tensor is that already. */
-static const float *resolve_scale(const layout_t *layout, const config_t *config, uint32_t role, uint32_t tanh_flag, float *expanded) {
-    const float *given = layout->vector[role];
-    if (!expanded) return given;
-    int64_t size = config->tensor[role]->shape[0];
-    for (int64_t i = 0; i < config->options.d_out; i++) {
-        float scale = given[size == 1 ? 0 : i];
-        expanded[i] = config->options.flags & tanh_flag ? (float)tanh(scale) : scale;
+/* The scale as the forward pass wants it: [d_out], tanh applied, where the tensor is not that already. */
+static void expand_scale(const ffn_layer_t *layer, int role, uint32_t tanh_flag, float *expanded) {
+    const view_t *stored = &layer->stored[role];
+    const float *given = (const float *)(const void *)stored->data;
+    for (int64_t i = 0; expanded != given && i < layer->d_out; i++) {
+        float scale = given[stored->columns == 1 ? 0 : i];
+        expanded[i] = layer->flags & tanh_flag ? (float)tanh(scale) : scale;
     }
-    return expanded;
+}
+
+void ffni_layer_derive(ffn_layer_t *layer) {
+    const float *alpha_p = (const float *)(const void *)layer->stored[FFN_ROLE_XIELU_ALPHA_P].data;
+    const float *alpha_n = (const float *)(const void *)layer->stored[FFN_ROLE_XIELU_ALPHA_N].data;
+    expand_scale(layer, FFN_ROLE_BRANCH_SCALE, FFN_LAYER_TANH_BRANCH_SCALE, layer->branch_scale);
+    expand_scale(layer, FFN_ROLE_RESIDUAL_SCALE, FFN_LAYER_TANH_RESIDUAL_SCALE, layer->residual_scale);
+    if (alpha_p) ffni_activation_learn(&layer->activation, *alpha_p, *alpha_n);
 }
 
 static norm_t resolve_norm(const layout_t *layout, const ffn_layer_options_t *options, int slot) {
@@ -97,7 +104,6 @@ static norm_t resolve_norm(const layout_t *layout, const ffn_layer_options_t *op
 static void configure(ffn_layer_t *layer, const layout_t *layout, const config_t *config) {
     const ffn_layer_options_t *options = &config->options;
     float *const *vector = layout->vector;
-    const float *alpha_p = vector[FFN_ROLE_XIELU_ALPHA_P], *alpha_n = vector[FFN_ROLE_XIELU_ALPHA_N];
     layer->d_model = options->d_model, layer->d_ff = options->d_ff, layer->d_out = options->d_out;
     layer->gated = config->gated;
     layer->hidden_width = options->d_ff * (1 + config->gated);
@@ -108,16 +114,19 @@ static void configure(ffn_layer_t *layer, const layout_t *layout, const config_t
                                           packed_columns(config, layer->d_out) * layer->d_ff));
     layer->in_panels = packed_columns(config, layer->d_ff) * (1 + config->gated) / config->kernels->panel_width;
     layer->down_panels = packed_columns(config, layer->d_out) / config->kernels->panel_width;
-    layer->activation = ffni_activation_resolve(options, alpha_p ? *alpha_p : 0, alpha_n ? *alpha_n : 0);
+    layer->activation = ffni_activation_resolve(options);
     for (int slot = FFN_NORM_IN; slot <= FFN_NORM_OUT; slot++) {
         layer->norm_slot[slot] = options->norm[slot];
         if (options->norm[slot] != FFN_NORM_NONE) layer->norm[slot] = resolve_norm(layout, options, slot);
     }
     layer->in_weight = layout->in_weight, layer->down_weight = layout->down_weight;
     layer->gate_bias = vector[FFN_ROLE_GATE_BIAS], layer->up_bias = vector[FFN_ROLE_UP_BIAS], layer->down_bias = vector[FFN_ROLE_DOWN_BIAS];
-    layer->branch_scale = resolve_scale(layout, config, FFN_ROLE_BRANCH_SCALE, FFN_LAYER_TANH_BRANCH_SCALE, layout->branch_scale);
-    layer->residual_scale = resolve_scale(layout, config, FFN_ROLE_RESIDUAL_SCALE, FFN_LAYER_TANH_RESIDUAL_SCALE, layout->residual_scale);
+    layer->branch_scale = layout->branch_scale ? layout->branch_scale : vector[FFN_ROLE_BRANCH_SCALE];
+    layer->residual_scale = layout->residual_scale ? layout->residual_scale : vector[FFN_ROLE_RESIDUAL_SCALE];
+    ffni_layer_derive(layer);
 }
+
+static atomic_uint_least64_t layers_made;
 
 ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer) {
     arena_t measure = {0};
@@ -130,7 +139,7 @@ ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_
     arena_t arena = {.base = memory};
     layout_t layout = lay_out(config, &arena);
     ffn_layer_t *made = layout.layer;
-    *made = (ffn_layer_t){.allocator = config->allocator, .bytes = measure.used};
+    *made = (ffn_layer_t){.allocator = config->allocator, .bytes = measure.used, .serial = atomic_fetch_add(&layers_made, 1) + 1};
     describe_storage(&layout, config, made->stored);
     if (config->engine == FFN_ENGINE_NATIVE) describe_panels(&layout, config, made->packed);
     for (int role = 0; role < ROLE_LIMIT; role++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The layer: weights, packed, and configuration, checked. It never changes after it was made. */
+ * The layer: weights, packed, and configuration, checked. It never changes after it was made, but by core/update.c. */
 #ifndef FFNI_LAYER_H
 #define FFNI_LAYER_H
 
@@ -9,6 +9,7 @@
 struct ffn_layer {
     ffn_allocator_t allocator;
     uint64_t bytes;
+    uint64_t serial, generation; /* tell this layer from every other of the process, and its weights from those before an update */
     int64_t d_model, d_ff, d_out;
     int64_t hidden_width; /* of a row of pre-activations: d_ff, or gate and up side by side, 2 * d_ff */
     int gated;
@@ -26,7 +27,7 @@ struct ffn_layer {
     const float *down_weight; /* [d_ff, d_out] */
     int64_t in_panels, down_panels;
     const float *gate_bias, *up_bias, *down_bias;
-    const float *branch_scale, *residual_scale; /* [d_out], tanh applied */
+    float *branch_scale, *residual_scale; /* [d_out], tanh applied */
 
     view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in]; of packed matrices the shape alone */
     panels_t packed[ROLE_LIMIT]; /* native: the matrices */
@@ -34,6 +35,9 @@ struct ffn_layer {
 
 ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer);
 void ffni_layer_delete(ffn_layer_t *layer);
+
+/* Computes again what is derived from the tensors: the scales' [d_out] form and xielu's factors. */
+void ffni_layer_derive(ffn_layer_t *layer);
 
 int ffni_layer_has(const ffn_layer_t *layer, int role);
 

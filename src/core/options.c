@@ -16,7 +16,7 @@ enum { DIMENSION_MAX = 1 << 29 }; /* twice that still fits BLAS's 32-bit integer
 static const char *const slot_names[4] = {"IN", "MID", "BRANCH", "OUT"};
 
 static ffn_status_t check_selectors(const ffn_layer_options_t *options) {
-    const uint32_t flags = FFN_LAYER_TANH_BRANCH_SCALE | FFN_LAYER_TANH_RESIDUAL_SCALE;
+    const uint32_t flags = FFN_LAYER_TANH_BRANCH_SCALE | FFN_LAYER_TANH_RESIDUAL_SCALE | FFN_LAYER_TRAINABLE;
     if (options->flags & ~flags)
         return ffni_fail(FFN_INVALID, "flags is 0x%" PRIx32 ", must be FFN_LAYER_* or-ed, at most 0x%" PRIx32, options->flags, flags);
     if (options->residual > FFN_RESIDUAL_EXTERNAL)
@@ -24,6 +24,8 @@ static ffn_status_t check_selectors(const ffn_layer_options_t *options) {
                          FFN_RESIDUAL_EXTERNAL);
     if (options->engine > FFN_ENGINE_NATIVE)
         return ffni_fail(FFN_INVALID, "engine is %" PRIu32 ", must be one of FFN_ENGINE_*, at most %d", options->engine, FFN_ENGINE_NATIVE);
+    if (options->engine == FFN_ENGINE_NATIVE && (options->flags & FFN_LAYER_TRAINABLE))
+        return ffni_fail(FFN_UNSUPPORTED, "engine is native, but flags has FFN_LAYER_TRAINABLE: layers train with engine blas");
     if (options->moe) return ffni_fail(FFN_UNSUPPORTED, "moe is given, must be NULL in this version");
     if (options->reserved) return ffni_fail(FFN_INVALID, "reserved is %" PRIu32 ", must be 0", options->reserved);
     return FFN_OK;
@@ -98,8 +100,9 @@ static ffn_status_t check_tensors(const config_t *config) {
 }
 
 /* The native engine is ahead at every number of tokens where there are vector kernels (docs/performance.md); without, OpenBLAS is. */
-static uint32_t resolve_engine(uint32_t engine, const kernel_table_t *kernels) {
-    if (engine != FFN_ENGINE_AUTO) return engine;
+static uint32_t resolve_engine(const ffn_layer_options_t *options, const kernel_table_t *kernels) {
+    if (options->engine != FFN_ENGINE_AUTO) return options->engine;
+    if (options->flags & FFN_LAYER_TRAINABLE) return FFN_ENGINE_BLAS;
     return kernels->isa == FFN_ISA_SCALAR ? FFN_ENGINE_BLAS : FFN_ENGINE_NATIVE;
 }
 
@@ -117,6 +120,6 @@ ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *confi
     if (!status) status = check_companions(config);
     if (!status) status = check_tensors(config);
     if (!status) status = ffni_ladder_choose(options->max_isa, &config->kernels);
-    if (!status) config->engine = resolve_engine(options->engine, config->kernels);
+    if (!status) config->engine = resolve_engine(options, config->kernels);
     return status;
 }

@@ -74,9 +74,24 @@ static int interleaved(const rows_t *a, const rows_t *b) {
     return distance >= a->row_bytes && distance + b->row_bytes <= stride;
 }
 
-ffn_status_t ffni_rows_check_apart(const rows_t *output, const rows_t *input, const char *input_name) {
-    uintptr_t out = (uintptr_t)output->base, in = (uintptr_t)input->base;
-    if (out + (uintptr_t)span(output) <= in || in + (uintptr_t)span(input) <= out) return FFN_OK;
-    if (same_rows(output, input) || interleaved(output, input)) return FFN_OK;
-    return ffni_fail(FFN_INVALID, "y overlaps %s in part: they must be apart, or the same rows exactly", input_name);
+void ffni_rows_range(const rows_t *rows, uintptr_t *low, uintptr_t *high) {
+    *low = (uintptr_t)rows->base;
+    *high = *low + (uintptr_t)span(rows);
+}
+
+static int share_bytes(const rows_t *a, const rows_t *b) {
+    uintptr_t a_low, a_high, b_low, b_high;
+    ffni_rows_range(a, &a_low, &a_high);
+    ffni_rows_range(b, &b_low, &b_high);
+    return a_high > b_low && b_high > a_low && !interleaved(a, b);
+}
+
+ffn_status_t ffni_rows_check_separate(const rows_t *rows, const char *name, const rows_t *other, const char *other_name) {
+    if (!share_bytes(rows, other)) return FFN_OK;
+    return ffni_fail(FFN_INVALID, "%s overlaps %s: they must be apart", name, other_name);
+}
+
+ffn_status_t ffni_rows_check_same_or_separate(const rows_t *rows, const char *name, const rows_t *other, const char *other_name) {
+    if (!share_bytes(rows, other) || same_rows(rows, other)) return FFN_OK;
+    return ffni_fail(FFN_INVALID, "%s overlaps %s in part: they must be apart, or the same rows exactly", name, other_name);
 }

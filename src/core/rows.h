@@ -21,8 +21,14 @@ ffn_status_t ffni_rows_read(rows_t *rows, const char *name, const void *base, in
 /* Refuses rows of one tensor in which two share bytes, as an output's must not. */
 ffn_status_t ffni_rows_check_distinct(const rows_t *rows, const char *name);
 
-/* Refuses an output that overlaps an input, unless it is exactly the same rows or shares none of their bytes. */
-ffn_status_t ffni_rows_check_apart(const rows_t *output, const rows_t *input, const char *input_name);
+/* Refuses two tensors that share a byte. */
+ffn_status_t ffni_rows_check_separate(const rows_t *rows, const char *name, const rows_t *other, const char *other_name);
+
+/* The same where they may also be the same rows exactly. */
+ffn_status_t ffni_rows_check_same_or_separate(const rows_t *rows, const char *name, const rows_t *other, const char *other_name);
+
+/* The addresses from the first row's start to behind the last row's end. */
+void ffni_rows_range(const rows_t *rows, uintptr_t *low, uintptr_t *high);
 
 static inline float *rows_at(const rows_t *rows, int64_t row) {
     int64_t sequence = row / rows->length;

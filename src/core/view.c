@@ -55,6 +55,12 @@ static lattice_t lattice_of(const view_t *view) {
     return (lattice_t){low, high, column, columns, row, rows};
 }
 
+void ffni_view_range(const view_t *view, uintptr_t *low, uintptr_t *high) {
+    lattice_t lattice = lattice_of(view);
+    *low = lattice.low;
+    *high = lattice.high;
+}
+
 static int lattice_has(const lattice_t *lattice, uintptr_t address) {
     if (address < lattice->low || address >= lattice->high) return 0;
     uint64_t offset = (address - lattice->low) / 4;

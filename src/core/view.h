@@ -20,6 +20,9 @@ int ffni_view_is_writable(const view_t *view);
 /* Whether two writable views share an element. */
 int ffni_views_overlap(const view_t *a, const view_t *b);
 
+/* The addresses from the view's lowest byte to behind its highest. */
+void ffni_view_range(const view_t *view, uintptr_t *low, uintptr_t *high);
+
 /* to[r, c] = from[r, c]. The shapes agree. The context's threads help; NULL: the calling thread alone. */
 void ffni_view_copy(ffn_context_t *context, const view_t *to, const view_t *from);
 

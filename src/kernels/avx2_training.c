@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "kernels/drop.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vector_math.h"
 #include "kernels/activations_template.h"

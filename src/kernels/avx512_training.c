@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "kernels/drop.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/vector_math.h"
 #include "kernels/activations_template.h"

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/drop.h"
 #include "kernels/scalar_slopes.h"
 
 /* -------------------------------------------------------------- Activations */
@@ -248,6 +249,7 @@ const training_table_t ffni_training_scalar = {
     .add = add,
     .add_product = add_product,
     .multiply = multiply,
+    .drop = drop,
     .sgd = sgd,
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,

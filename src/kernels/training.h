@@ -39,6 +39,18 @@ typedef void add_fn(int64_t n, float *sum, const float *v);
 typedef void add_product_fn(int64_t n, float *sum, const float *a, const float *b);
 typedef void multiply_fn(int64_t n, float *out, const float *a, const float *b);
 
+/* Dropout of a row: column j draws word j % 4 of Philox 4x32-10 with the key `seed` and the counter (counter[0] | j / 4, counter[1 .. 3]), and is kept
+ * where that is at least `threshold` (2^32: never). */
+typedef struct drop_mask {
+    uint64_t seed, threshold;
+    uint32_t counter[4];
+    float scale; /* of what is kept */
+    uint32_t reserved;
+} drop_mask_t;
+
+/* out[j] = kept ? in[j] * scale : 0, whatever in[j] is. out may be in. */
+typedef void drop_fn(const drop_mask_t *mask, int64_t n, float *out, const float *in);
+
 /* One step of an optimiser. Without momentum (or with beta 0) the state is still kept. */
 typedef struct sgd {
     float rate, momentum, weight_decay;
@@ -72,6 +84,7 @@ struct training_table {
     add_fn *add;
     add_product_fn *add_product;
     multiply_fn *multiply;
+    drop_fn *drop;
     sgd_fn *sgd;
     adamw_fn *adamw;
     sum_of_squares_fn *sum_of_squares;

@@ -14,6 +14,7 @@ const training_table_t TRAINING_TABLE = {
     .add = add,
     .add_product = add_product,
     .multiply = multiply,
+    .drop = drop,
     .sgd = sgd,
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,

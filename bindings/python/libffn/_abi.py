@@ -105,6 +105,23 @@ class Isa(IntEnum):
 class LayerFlag(IntFlag):
     TANH_BRANCH_SCALE = 1
     TANH_RESIDUAL_SCALE = 2
+    TRAINABLE = 4
+
+
+class DropoutSite(IntEnum):
+    PRE_ACTIVATION = 0
+    ACTIVATION = 1
+    HIDDEN = 2
+    BRANCH = 3
+    PATH = 4
+
+
+class TapeFlag(IntFlag):
+    RECOMPUTE = 1
+
+
+class BackwardFlag(IntFlag):
+    ACCUMULATE = 1
 
 
 class Init(IntEnum):
@@ -143,6 +160,9 @@ CONSTANTS = (
     ("FFN_ENGINE_", Engine),
     ("FFN_ISA_", Isa),
     ("FFN_LAYER_", LayerFlag),
+    ("FFN_DROPOUT_", DropoutSite),
+    ("FFN_TAPE_", TapeFlag),
+    ("FFN_BACKWARD_", BackwardFlag),
     ("FFN_INIT_", Init),
     ("FFN_INIT_", InitFlag),
     ("FFN_SGD_", SgdFlag),
@@ -237,6 +257,20 @@ class LayerOptions(Sized):
     ]
 
 
+class Dropout(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("broadcast", c_uint32),
+        ("seed", c_uint64),
+        ("step", c_uint64),
+        ("layer", c_uint64),
+        ("first_row", c_int64),
+        ("first_sequence", c_int64),
+        ("p", c_float * 5),
+        ("reserved", c_uint32),
+    ]
+
+
 class Run(Sized):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -253,6 +287,8 @@ class Run(Sized):
         ("y_dtype", c_uint32),
         ("residual_dtype", c_uint32),
         ("reserved", c_uint32),
+        ("dropout", POINTER(Dropout)),
+        ("tape", c_void_p),
     ]
 
 
@@ -273,6 +309,34 @@ class LayerInfo(Sized):
         ("parameters", c_int64),
         ("parameters_of", c_int64 * 64),
         ("bytes", c_uint64),
+    ]
+
+
+class TapeOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("allocator", POINTER(Allocator)),
+    ]
+
+
+class Backward(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("tape", c_void_p),
+        ("d_y", c_void_p),
+        ("d_x", c_void_p),
+        ("d_residual", c_void_p),
+        ("d_y_stride", c_int64 * 2),
+        ("d_x_stride", c_int64 * 2),
+        ("d_residual_stride", c_int64 * 2),
+        ("d_y_dtype", c_uint32),
+        ("d_x_dtype", c_uint32),
+        ("d_residual_dtype", c_uint32),
+        ("reserved", c_uint32),
+        ("gradients", POINTER(Tensor)),
+        ("gradient_count", c_uint64),
     ]
 
 
@@ -323,8 +387,11 @@ STRUCTS = {
     "ffn_context_info_t": ContextInfo,
     "ffn_tensor_t": Tensor,
     "ffn_layer_options_t": LayerOptions,
+    "ffn_dropout_t": Dropout,
     "ffn_run_t": Run,
     "ffn_layer_info_t": LayerInfo,
+    "ffn_tape_options_t": TapeOptions,
+    "ffn_backward_t": Backward,
     "ffn_init_options_t": InitOptions,
     "ffn_sgd_options_t": SgdOptions,
     "ffn_adamw_options_t": AdamwOptions,
@@ -355,6 +422,11 @@ FUNCTIONS = {
     "ffn_layer_info": (status, handle, POINTER(LayerInfo)),
     "ffn_layer_read": (status, handle, POINTER(Tensor), c_uint64),
     "ffn_gated_d_ff": (status, c_int64, c_int64, POINTER(c_int64)),
+    "ffn_tape_create": (status, POINTER(TapeOptions), POINTER(handle)),
+    "ffn_tape_free": (None, handle),
+    "ffn_tape_reserve": (status, handle, handle, c_int64),
+    "ffn_layer_backward": (status, handle, handle, POINTER(Backward)),
+    "ffn_layer_update": (status, handle, handle, POINTER(Tensor), c_uint64),
     "ffn_weight_init": (status, c_void_p, c_int64, POINTER(InitOptions)),
     "ffn_sgd_step": (status, handle, POINTER(SgdOptions), c_int64, c_void_p, c_void_p, c_void_p),
     "ffn_adamw_step": (status, handle, POINTER(AdamwOptions), c_int64, c_void_p, c_void_p, c_void_p, c_void_p),

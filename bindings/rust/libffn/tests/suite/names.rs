@@ -10,6 +10,7 @@ const LEFT_TO_SYS: &[&str] = &[
     "ffn_status_name", "ffn_io_status_name", // Status has Debug
     "ffn_npy_", // Rust has crates for .npy arrays
     "FFN_INIT_", "FFN_SGD_", "ffn_weight_init", "ffn_sgd_step", "ffn_adamw_step", "ffn_clip_global_norm", // training: not yet
+    "FFN_LAYER_TRAINABLE", "FFN_DROPOUT_", "FFN_TAPE_", "FFN_BACKWARD_", "ffn_tape_", "ffn_layer_backward", "ffn_layer_update", // likewise
 ];
 
 fn root() -> PathBuf {

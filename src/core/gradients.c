@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ * Summing and writing gradients. */
+#include "core/gradients.h"
+
+#include "base/checked.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+void ffni_gradients_init(gradients_t *gradients, const ffn_layer_t *layer, const ffn_tensor_t *const bound[ROLE_LIMIT], int accumulate) {
+    *gradients = (gradients_t){.layer = layer, .accumulate = accumulate};
+    for (int role = 0; role < ROLE_LIMIT; role++)
+        if (bound[role]) gradients->view[role] = ffni_view_of(bound[role]);
+}
+
+/* -------------------------------------------------------------------- Matrices */
+
+/* Whether sgemm can write a matrix whose inner dimension has this stride between elements and that one between rows. */
+static int is_dense(int64_t inner_size, int64_t inner_stride, int64_t outer_size, int64_t outer_stride) {
+    if (inner_size > 1 && inner_stride != 4) return 0;
+    return outer_size == 1 || (outer_stride >= 4 * inner_size && outer_stride / 4 <= INT_MAX);
+}
+
+static int has_dense_rows(const view_t *view) {
+    return is_dense(view->columns, view->column_stride, view->rows, view->row_stride);
+}
+
+static int has_dense_columns(const view_t *view) {
+    return is_dense(view->rows, view->row_stride, view->columns, view->column_stride);
+}
+
+static int is_matrix(int role) {
+    return ffni_roles[role].ndim == 2;
+}
+
+static view_t contiguous(float *data, const view_t *shape) {
+    return (view_t){.data = (char *)data, .rows = shape->rows, .columns = shape->columns, .row_stride = 4 * shape->columns, .column_stride = 4};
+}
+
+void ffni_gradients_multiply(const gradients_t *gradients, int role, int64_t rows, operand_t d, operand_t input, int first) {
+    if (!gradient_wanted(gradients, role)) return;
+    view_t view = gradients->view[role];
+    if (gradients->matrix[role]) view = contiguous(gradients->matrix[role], &view);
+    int accumulate = gradients->accumulate || !first;
+    float *c = (float *)(void *)view.data;
+    if (has_dense_rows(&view)) {
+        d.transposed = 1;
+        ffni_gemm_general(view.rows, view.columns, rows, d, input, accumulate, c, view.rows == 1 ? view.columns : view.row_stride / 4);
+    } else {
+        input.transposed = 1;
+        ffni_gemm_general(view.columns, view.rows, rows, input, d, accumulate, c, view.columns == 1 ? view.rows : view.column_stride / 4);
+    }
+}
+
+/* --------------------------------------------------------------------- Vectors */
+
+/* A scale of one number has the gradients of all its channels summed up only at the end. */
+static int64_t sum_width(const gradients_t *gradients, int role) {
+    if (role == FFN_ROLE_BRANCH_SCALE || role == FFN_ROLE_RESIDUAL_SCALE) return gradients->layer->d_out;
+    return gradients->view[role].columns;
+}
+
+static int is_summed(const gradients_t *gradients, int role) {
+    return gradient_wanted(gradients, role) && !is_matrix(role) && role != FFN_ROLE_XIELU_ALPHA_P && role != FFN_ROLE_XIELU_ALPHA_N;
+}
+
+static int64_t chunks_of(int64_t rows) {
+    return (rows - 1) / GRADIENT_CHUNK + 1;
+}
+
+void ffni_gradients_lay_out(gradients_t *gradients, int64_t rows, arena_t *arena) {
+    const int64_t alignment = 16;
+    gradients->record = 0;
+    for (int role = 0; role < ROLE_LIMIT; role++) {
+        const view_t *view = &gradients->view[role];
+        gradients->matrix[role] = NULL;
+        if (gradient_wanted(gradients, role) && is_matrix(role) && !has_dense_rows(view) && !has_dense_columns(view))
+            gradients->matrix[role] = ffni_arena_take(arena, view->rows, view->columns * 4);
+        if (!is_summed(gradients, role)) continue;
+        gradients->offset[role] = gradients->record;
+        gradients->record += round_up(sum_width(gradients, role), alignment);
+    }
+    gradients->partial = ffni_arena_take(arena, chunks_of(rows), gradients->record * (int64_t)sizeof(float));
+    gradients->total = ffni_arena_take(arena, gradients->record, sizeof(double));
+    gradients->xielu = ffni_arena_take(arena, chunks_of(rows), 2 * sizeof(double));
+}
+
+void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context) {
+    memset(gradients->total, 0, (size_t)gradients->record * sizeof *gradients->total);
+    memset(gradients->xielu_total, 0, sizeof gradients->xielu_total);
+    for (int role = 0; gradients->accumulate && role < ROLE_LIMIT; role++) {
+        if (!gradients->matrix[role]) continue;
+        view_t matrix = contiguous(gradients->matrix[role], &gradients->view[role]);
+        ffni_view_copy(context, &matrix, &gradients->view[role]);
+    }
+}
+
+float *ffni_gradients_sum(const gradients_t *gradients, int role, int64_t chunk) {
+    return is_summed(gradients, role) ? gradients->partial + chunk * gradients->record + gradients->offset[role] : NULL;
+}
+
+void ffni_gradients_clear(const gradients_t *gradients, int64_t rows) {
+    int64_t chunks = chunks_of(rows);
+    if (gradients->record) memset(gradients->partial, 0, (size_t)(chunks * gradients->record) * sizeof *gradients->partial);
+    memset(gradients->xielu, 0, (size_t)(2 * chunks) * sizeof *gradients->xielu);
+}
+
+void ffni_gradients_collect(gradients_t *gradients, int64_t rows) {
+    for (int64_t chunk = 0; chunk < chunks_of(rows); chunk++) {
+        const float *partial = gradients->partial + chunk * gradients->record;
+        for (int64_t i = 0; i < gradients->record; i++) gradients->total[i] += (double)partial[i];
+        for (int i = 0; i < 2; i++) gradients->xielu_total[i] += gradients->xielu[2 * chunk + i];
+    }
+}
+
+/* ------------------------------------------------------------------------- End */
+
+static float *element(const view_t *view, int64_t i) {
+    return (float *)(void *)(view->data + i * view->column_stride);
+}
+
+static void put(const gradients_t *gradients, const view_t *view, int64_t i, double value) {
+    float *to = element(view, i);
+    *to = (float)(gradients->accumulate ? value + (double)*to : value);
+}
+
+/* By the number before the tanh: d tanh(t) = 1 / cosh^2 t, which is 0 from 360 on. */
+static double tanh_slope(double t) {
+    double c = fabs(t) < 360 ? cosh(t) : INFINITY;
+    return 1 / (c * c);
+}
+
+static void write_scale(const gradients_t *gradients, int role, uint32_t tanh_flag, const double *total) {
+    const ffn_layer_t *layer = gradients->layer;
+    const view_t *view = &gradients->view[role], *given = &layer->stored[role];
+    for (int64_t i = 0; i < view->columns; i++) {
+        double sum = total[i];
+        for (int64_t j = 1; view->columns == 1 && j < layer->d_out; j++) sum += total[j];
+        put(gradients, view, i, layer->flags & tanh_flag ? sum * tanh_slope((double)*element(given, i)) : sum);
+    }
+}
+
+/* By the number before its softplus, whose derivative is the logistic function. */
+static void write_xielu(const gradients_t *gradients, int role, double total) {
+    double alpha = (double)*element(&gradients->layer->stored[role], 0);
+    put(gradients, &gradients->view[role], 0, total / (1 + exp(-alpha)));
+}
+
+static void write_vector(const gradients_t *gradients, int role) {
+    const double *total = gradients->total + gradients->offset[role];
+    switch (role) {
+    case FFN_ROLE_BRANCH_SCALE: write_scale(gradients, role, FFN_LAYER_TANH_BRANCH_SCALE, total); break;
+    case FFN_ROLE_RESIDUAL_SCALE: write_scale(gradients, role, FFN_LAYER_TANH_RESIDUAL_SCALE, total); break;
+    case FFN_ROLE_XIELU_ALPHA_P: write_xielu(gradients, role, gradients->xielu_total[0]); break;
+    case FFN_ROLE_XIELU_ALPHA_N: write_xielu(gradients, role, gradients->xielu_total[1]); break;
+    default:
+        for (int64_t i = 0; i < gradients->view[role].columns; i++) put(gradients, &gradients->view[role], i, total[i]);
+    }
+}
+
+void ffni_gradients_finish(gradients_t *gradients, ffn_context_t *context) {
+    for (int role = 0; role < ROLE_LIMIT; role++) {
+        if (!gradient_wanted(gradients, role)) continue;
+        if (gradients->matrix[role]) {
+            view_t matrix = contiguous(gradients->matrix[role], &gradients->view[role]);
+            ffni_view_copy(context, &gradients->view[role], &matrix);
+        } else if (!is_matrix(role)) {
+            write_vector(gradients, role);
+        }
+    }
+}
+
+void ffni_gradients_write_zeros(const gradients_t *gradients) {
+    for (int role = 0; !gradients->accumulate && role < ROLE_LIMIT; role++) {
+        const view_t *view = &gradients->view[role];
+        for (int64_t r = 0; view->data && r < view->rows; r++)
+            for (int64_t c = 0; c < view->columns; c++) *(float *)(void *)(view->data + r * view->row_stride + c * view->column_stride) = 0;
+    }
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ * Making tapes and giving them room. */
+#include "core/tape.h"
+
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/structs.h"
+
+#include <inttypes.h>
+
+ffn_status_t ffni_tape_new(const ffn_tape_options_t *given, ffn_tape_t **tape) {
+    ffn_tape_options_t options = {.struct_size = sizeof options};
+    ffn_allocator_t allocator;
+    ffn_status_t status = given ? ffni_struct_read(&options, sizeof options, given, "ffn_tape_options_t") : FFN_OK;
+    if (status) return status;
+    if (options.flags & ~(uint32_t)FFN_TAPE_RECOMPUTE)
+        return ffni_fail(FFN_INVALID, "flags of the tape is 0x%" PRIx32 ", must be FFN_TAPE_RECOMPUTE or 0", options.flags);
+    status = ffni_allocator_read(options.allocator, &allocator);
+    if (status) return status;
+    ffn_tape_t *made = ffni_allocate(&allocator, sizeof *made, "a tape");
+    if (!made) return FFN_NO_MEMORY;
+    *made = (ffn_tape_t){.allocator = allocator, .flags = options.flags};
+    *tape = made;
+    return FFN_OK;
+}
+
+void ffni_tape_delete(ffn_tape_t *tape) {
+    if (!tape) return;
+    ffn_allocator_t allocator = tape->allocator;
+    ffni_release(&allocator, tape->memory, tape->bytes);
+    ffni_release(&allocator, tape, sizeof *tape);
+}
+
+int ffni_tape_keeps_branch(const ffn_layer_t *layer) {
+    return layer->norm_slot[FFN_NORM_BRANCH] != FFN_NORM_NONE || layer->norm_slot[FFN_NORM_OUT] != FFN_NORM_NONE || layer->branch_scale;
+}
+
+typedef struct layout {
+    float *hidden, *branch;
+} layout_t;
+
+static layout_t lay_out(const ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens, arena_t *arena) {
+    const int64_t element = sizeof(float);
+    layout_t layout = {0};
+    if (!(tape->flags & FFN_TAPE_RECOMPUTE)) layout.hidden = ffni_arena_take(arena, tokens, layer->hidden_width * element);
+    if (ffni_tape_keeps_branch(layer)) layout.branch = ffni_arena_take(arena, tokens, layer->d_out * element);
+    return layout;
+}
+
+ffn_status_t ffni_tape_reserve(ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens) {
+    arena_t measure = {0};
+    lay_out(tape, layer, tokens, &measure);
+    if (measure.overflowed) return ffni_fail(FFN_NO_MEMORY, "a tape of %" PRId64 " tokens is more than 2^63 bytes", tokens);
+    if (measure.used > tape->bytes) {
+        char *memory = ffni_allocate(&tape->allocator, measure.used, "a tape");
+        if (!memory) return FFN_NO_MEMORY;
+        ffni_release(&tape->allocator, tape->memory, tape->bytes);
+        tape->memory = memory;
+        tape->bytes = measure.used;
+    }
+    arena_t arena = {.base = tape->memory};
+    layout_t layout = lay_out(tape, layer, tokens, &arena);
+    tape->hidden = layout.hidden;
+    tape->branch = layout.branch;
+    tape->state = TAPE_EMPTY;
+    return FFN_OK;
+}

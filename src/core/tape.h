@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * The tape: what the forward pass of training leaves for the backward pass. */
+#ifndef FFNI_TAPE_H
+#define FFNI_TAPE_H
+
+#include "core/dropout.h"
+#include "core/layer.h"
+#include "core/rows.h"
+
+typedef enum tape_state { TAPE_EMPTY, TAPE_RECORDED, TAPE_USED } tape_state_t;
+
+struct ffn_tape {
+    ffn_allocator_t allocator;
+    uint32_t flags;
+    char *memory;
+    uint64_t bytes;
+
+    tape_state_t state;
+    uint64_t layer_serial, layer_generation; /* of the layer that was run */
+    int64_t batch, length;
+    rows_t x, residual; /* borrowed; residual only where it is external */
+    dropout_t dropout;
+    float *hidden; /* [tokens, hidden_width], products without bias; NULL: to be computed again */
+    float *branch; /* [tokens, d_out], likewise; NULL: not needed */
+};
+
+ffn_status_t ffni_tape_new(const ffn_tape_options_t *given, ffn_tape_t **tape);
+void ffni_tape_delete(ffn_tape_t *tape);
+
+/* Makes room for so many tokens of the layer, places hidden and branch, and leaves the tape empty. FFN_NO_MEMORY: the tape is as before. */
+ffn_status_t ffni_tape_reserve(ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens);
+
+/* Whether the backward pass of the layer reads the down product. */
+int ffni_tape_keeps_branch(const ffn_layer_t *layer);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ * The forward pass of training: dropout on the way, and what the backward pass needs left on the tape. */
+#include "base/checked.h"
+#include "core/parallel.h"
+#include "core/steps.h"
+#include "core/training.h"
+
+typedef struct scratch {
+    float *input;  /* [rows, d_model] */
+    float *hidden; /* [rows, hidden_width]; unused where the tape keeps it */
+    float *act;    /* [rows, d_ff] */
+    float *branch; /* [rows, d_out]: the product; unused where the tape keeps it */
+    float *value;  /* [rows, d_out]: what becomes of it */
+} scratch_t;
+
+typedef struct pass {
+    training_block_t block;
+    scratch_t scratch;
+    const rows_t *y;
+    float *hidden, *branch; /* of the block: on the tape or in scratch */
+} pass_t;
+
+static scratch_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
+    const int64_t element = sizeof(float);
+    scratch_t scratch;
+    scratch.input = ffni_arena_take(arena, rows, layer->d_model * element);
+    scratch.hidden = ffni_arena_take(arena, rows, layer->hidden_width * element);
+    scratch.act = ffni_arena_take(arena, rows, layer->d_ff * element);
+    scratch.branch = ffni_arena_take(arena, rows, layer->d_out * element);
+    scratch.value = ffni_arena_take(arena, rows, layer->d_out * element);
+    return scratch;
+}
+
+uint64_t ffni_training_forward_bytes(const ffn_layer_t *layer, int64_t rows) {
+    arena_t measure = {0};
+    lay_out(layer, rows, &measure);
+    return measure.overflowed ? UINT64_MAX : measure.used;
+}
+
+static void activate_rows(void *data, int64_t begin, int64_t end) {
+    const pass_t *pass = data;
+    const ffn_layer_t *layer = pass->block.layer;
+    for (int64_t i = begin; i < end; i++) {
+        float *hidden = pass->hidden + i * layer->hidden_width, *act = pass->scratch.act + i * layer->d_ff;
+        ffni_training_drop_hidden(&pass->block, i, hidden);
+        ffni_training_activate(&pass->block, i, act, hidden);
+        if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) ffni_step_normalise(layer, FFN_NORM_MID, layer->d_ff, act, act);
+    }
+}
+
+static void finish_rows(void *data, int64_t begin, int64_t end) {
+    const pass_t *pass = data;
+    const ffn_layer_t *layer = pass->block.layer;
+    for (int64_t i = begin; i < end; i++) {
+        float *value = pass->scratch.value + i * layer->d_out, *y = rows_at(pass->y, pass->block.begin + i);
+        float *sum = layer->norm_slot[FFN_NORM_OUT] != FFN_NORM_NONE ? value : y;
+        ffni_training_branch(&pass->block, i, value, pass->branch + i * layer->d_out);
+        layer->kernels->combine(layer->d_out, sum, value, NULL, layer->branch_scale, ffni_training_residual(&pass->block, i), layer->residual_scale);
+        if (sum != y) ffni_step_normalise(layer, FFN_NORM_OUT, layer->d_out, y, sum);
+    }
+}
+
+static void run_block(pass_t *pass, const ffn_tape_t *tape) {
+    training_block_t *block = &pass->block;
+    const ffn_layer_t *layer = block->layer;
+    pass->hidden = tape && tape->hidden ? tape->hidden + block->begin * layer->hidden_width : pass->scratch.hidden;
+    pass->branch = tape && tape->branch ? tape->branch + block->begin * layer->d_out : pass->scratch.branch;
+    ffni_training_take_input(block);
+    ffni_training_project_in(block, pass->hidden);
+    ffni_parallel_rows(block->context, block->rows, layer->hidden_width, activate_rows, pass);
+    ffni_gemm(block->rows, layer->d_out, layer->d_ff, pass->scratch.act, layer->d_ff, layer->down_weight, pass->branch);
+    ffni_parallel_rows(block->context, block->rows, layer->d_out, finish_rows, pass);
+}
+
+ffn_status_t ffni_training_forward(const forward_t *forward, const dropout_t *dropout, ffn_tape_t *tape) {
+    const ffn_layer_t *layer = forward->layer;
+    int64_t tokens = forward->x.count, rows;
+    ffn_status_t status = ffni_training_rows(layer, forward->context, tokens, TRAINING_ROWS, ffni_training_forward_bytes, &rows);
+    if (!status) status = ffni_context_scratch(forward->context, ffni_training_forward_bytes(layer, rows));
+    if (!status && tape) status = ffni_tape_reserve(tape, layer, tokens);
+    if (status) return status;
+    arena_t arena = {.base = forward->context->scratch};
+    pass_t pass = {.block = {.layer = layer, .kernels = layer->kernels->training, .context = forward->context, .x = &forward->x,
+                             .residual = &forward->residual, .dropout = dropout},
+                   .scratch = lay_out(layer, rows, &arena), .y = &forward->y};
+    pass.block.input_rows = pass.scratch.input;
+    for (int64_t begin = 0; begin < tokens; begin += rows) {
+        pass.block.begin = begin;
+        pass.block.rows = minimum(rows, tokens - begin);
+        run_block(&pass, tape);
+    }
+    return FFN_OK;
+}
