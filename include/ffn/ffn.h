@@ -508,6 +508,207 @@ FFN_API ffn_status_t ffn_layer_backward(const ffn_layer_t *layer, ffn_context_t 
  * FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count);
 
+/* --------------------------------------------- Mixture of experts: routing */
+
+/* A router chooses, for each token, top_k of `experts` experts and a weight for each. It takes one call from logits (ffn_moe_route), two from hidden
+ * states (ffn_moe_logits before it). With z a token's row of logits:
+ *
+ *     s = SCORE(z)                                  per expert
+ *     c = s + selection_bias                        what the choice is by; the bias is in no weight
+ *     groups: experts of all but the top_groups best groups are out of the choice
+ *     ids = the top_k experts with the largest c    in descending order of c; of equal ones the lowest id first, always
+ *     w = s of the chosen, or the softmax or sigmoid of their z
+ *     w = w / max(NORM(w) + eps_added, eps_least)
+ *     w = w * scale * expert_scale[id]
+ *
+ * Mixtral: all defaults but normalise SUM. DeepSeek-V3: score SIGMOID, 8 groups by TOP2_SUM of which 4 stay, normalise SUM, eps_added 1e-20, scale
+ * 2.5, a selection bias. gpt-oss: score NONE, weight SOFTMAX. Llama-4: score NONE, weight SIGMOID (to multiply the expert's input). docs/routing.md
+ * has the options of every published family.
+ *
+ * s and w are computed in float64 and rounded to float32 once each (c is a sum of float32): the same bits at every ISA level, with every number of
+ * threads, and whatever the other tokens are. Scores of -inf are never ahead of others; nor is NaN, which comes last.
+ * A row with a NaN or of -inf alone, or one whose scores are no numbers (softmax of +inf), gets top_k distinct valid ids like any other, and NaN for
+ * each of its weights. Other rows do not change.
+ *
+ * Arrays are contiguous, row after row, and must not overlap each other. */
+
+enum { FFN_MOE_EXPERTS_MOST = 512 };
+
+/* An id that stands for no expert: a dropped choice, a slot that is not used, a token of padding. Its weight is 0. */
+enum { FFN_MOE_NO_EXPERT = -1 };
+
+/* Which experts each token goes to, and with which weights: what the functions below make and change. `struct_size`, the sizes and the pointers are
+ * the caller's, the contents of ids and weights the functions'. */
+typedef struct ffn_moe_routing {
+    uint32_t struct_size; /* required: sizeof(ffn_moe_routing_t) */
+    uint32_t flags;       /* 0: none is defined yet */
+    int64_t tokens;       /* 0 to 2^31 - 1. 0: nothing is done, and no pointer looked at */
+    int64_t experts;      /* 1 to FFN_MOE_EXPERTS_MOST */
+    int64_t top_k;        /* 1 to experts: choices of a token */
+    int32_t *ids;         /* [tokens, top_k]  0 to experts - 1, distinct in a row, or FFN_MOE_NO_EXPERT. First choices first */
+    float *weights;       /* [tokens, top_k] */
+    const uint8_t *mask;  /* [tokens]  0: padding, which goes to no expert and counts for nothing. NULL: all tokens count */
+} ffn_moe_routing_t;
+
+/* s, of a row's logits z. */
+enum {
+    FFN_MOE_SCORE_SOFTMAX = 0,
+    FFN_MOE_SCORE_SIGMOID = 1,
+    FFN_MOE_SCORE_SQRT_SOFTPLUS = 2, /* sqrt(log(1 + e^z)): DeepSeek-V4 */
+    FFN_MOE_SCORE_NONE = 3           /* z itself */
+};
+
+/* The score of a group: the largest c of its experts (DeepSeek-V2), or the sum of the two largest (DeepSeek-V3). */
+enum { FFN_MOE_GROUP_MAX = 0, FFN_MOE_GROUP_TOP2_SUM = 1 };
+
+/* w, before it is normalised. */
+enum {
+    FFN_MOE_WEIGHT_SCORE = 0,   /* s of the chosen expert, without the selection bias */
+    FFN_MOE_WEIGHT_SOFTMAX = 1, /* softmax over the logits of the chosen experts: Granite, JetMoE, Aria, gpt-oss */
+    FFN_MOE_WEIGHT_SIGMOID = 2  /* sigmoid of the chosen expert's logit: Llama-4 */
+};
+
+/* NORM(w), over a token's weights. */
+enum {
+    FFN_MOE_NORMALISE_NONE = 0, /* the division is left out */
+    FFN_MOE_NORMALISE_SUM = 1,
+    FFN_MOE_NORMALISE_POWER = 2 /* (sum of |w|^p)^(1/p), p = norm_power: DBRX */
+};
+
+/* options.flags of ffn_moe_route */
+enum { FFN_MOE_GIVEN_IDS = 1 }; /* ids are read, not chosen: by hash, by a helper below, or after some were dropped */
+
+typedef struct ffn_moe_router_options {
+    uint32_t struct_size; /* required: sizeof(ffn_moe_router_options_t) */
+    uint32_t flags;       /* FFN_MOE_GIVEN_IDS or 0 */
+    uint32_t score;       /* FFN_MOE_SCORE_* */
+    uint32_t weight;      /* FFN_MOE_WEIGHT_* */
+    uint32_t normalise;   /* FFN_MOE_NORMALISE_* */
+    uint32_t group_score; /* FFN_MOE_GROUP_*, with groups */
+    int64_t groups;       /* of experts, equally many in each, in the order of ids. 0 or 1: none */
+    int64_t top_groups;   /* groups that stay, 1 to groups; 0 without groups. They must hold top_k experts */
+    float norm_power;     /* p > 0, also infinity (the largest |w|), with NORMALISE_POWER; else 0 */
+    float eps_added;      /* >= 0, finite; 0 without normalisation. 1e-20: DeepSeek-V3, AFMoE; 1e-6: LFM2; 1e-9: GShard */
+    float eps_least;      /* likewise. 1e-12: ERNIE-4.5; 1.1920929e-7: NLLB */
+    float scale;          /* finite. 0: 1. DeepSeek's routed_scaling_factor */
+} ffn_moe_router_options_t;
+
+/* Routes. options NULL: all defaults.
+ *   logits          [tokens, experts]
+ *   selection_bias  [experts]  or NULL: 0. DeepSeek-V3's e_score_correction_bias
+ *   expert_scale    [experts]  or NULL: 1. Gemma-4's per_expert_scale
+ *   scores          [tokens, experts]  s, written for every token, for the losses below; NULL: not wanted
+ *   routing         ids and weights are written. With FFN_MOE_GIVEN_IDS ids are read, and groups and selection_bias must be absent; slots of
+ *                   FFN_MOE_NO_EXPERT count in no sum: after one of two choices was dropped, the other's normalised weight is 1 (NLLB)
+ * The context's threads help. Statuses: FFN_INVALID, FFN_UNSUPPORTED (unknown fields of a larger struct), FFN_NO_MEMORY (context NULL, in a thread's
+ * first call), FFN_BUSY. */
+FFN_API ffn_status_t ffn_moe_route(ffn_context_t *context, const ffn_moe_router_options_t *options, const float *logits,
+                                   const float *selection_bias, const float *expert_scale, float *scores, const ffn_moe_routing_t *routing);
+
+/* The router's matrix, and the norm that a few families have before it. */
+typedef struct ffn_moe_logits_options {
+    uint32_t struct_size;     /* required: sizeof(ffn_moe_logits_options_t) */
+    uint32_t flags;           /* 0: none is defined yet */
+    int64_t d_model;          /* 1 to 2^29 */
+    int64_t experts;          /* 1 to FFN_MOE_EXPERTS_MOST */
+    const float *weight;      /* required: [experts, d_model] */
+    int64_t weight_stride[2]; /* bytes from expert to expert and from input to input, positive; both 0: contiguous. {4, 4 * experts}: [d_model, experts] */
+    const float *bias;        /* [experts] or NULL: 0. gpt-oss */
+    uint32_t norm;            /* FFN_NORM_NONE, FFN_NORM_LAYER or FFN_NORM_RMS: of x, before the matrix */
+    float norm_eps;           /* as in ffn_layer_options_t */
+    const float *norm_weight; /* [d_model] or NULL: 1. Gemma-4: RMS, with router.scale / sqrt(d_model) */
+} ffn_moe_logits_options_t;
+
+/* logits[t] = weight norm(x[t]) + bias, for t = 0 .. tokens-1, in float32.
+ *   x       [tokens, d_model], rows dense, row t at (char *)x + t * x_stride; x_stride in bytes as in ffn_layer_forward
+ *   logits  [tokens, experts]
+ * On the native engine's products: a token's bits depend on the token, the weights and the ISA level alone. The weights are packed in every call.
+ * Statuses: as ffn_moe_route, and FFN_NO_MEMORY (scratch memory). */
+FFN_API ffn_status_t ffn_moe_logits(ffn_context_t *context, const ffn_moe_logits_options_t *options, int64_t tokens, const float *x,
+                                    int64_t x_stride, float *logits);
+
+/* SparseMixer, of PhiMoE (arXiv 2409.12136), for top_k 2: writes ids and weights. First choice: the largest logit m; experts with
+ * (m - z_e) / max(|z_e|, m) > 2 jitter_eps drop out, and the weight is the softmax over those left. Second choice: the same without the first, m being
+ * the largest of the rest. The weights do not add up to 1: often both are 1. jitter_eps is the model's router_jitter_noise, 0.01: finite, >= 0. It is
+ * in force at inference too. Rows that are no numbers as in ffn_moe_route. At least 2 experts. Statuses: as ffn_moe_route. */
+FFN_API ffn_status_t ffn_moe_sparse_mixer(ffn_context_t *context, float jitter_eps, const float *logits, const ffn_moe_routing_t *routing);
+
+/* Expert choice (arXiv 2202.09368): in each group of group_tokens tokens (0: all in one; the last group may be shorter), each expert takes the
+ * `capacity` tokens (all, if there are fewer) with the largest scores for it, of equal ones the first. A token's slots are its experts in ascending
+ * order, with their scores as weights; those left over are FFN_MOE_NO_EXPERT. capacity >= 1.
+ *   scores  [tokens, experts], as ffn_moe_route writes them. NaN is taken last, and makes the weight NaN
+ * A token that more than top_k experts choose is FFN_INVALID (top_k = experts always suffices). Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory),
+ * FFN_BUSY. */
+FFN_API ffn_status_t ffn_moe_expert_choice(ffn_context_t *context, int64_t capacity, int64_t group_tokens, const float *scores,
+                                           const ffn_moe_routing_t *routing);
+
+/* Hash routing (Hash Layers, arXiv 2106.04426; the first layers of DeepSeek-V4): the ids of token t are row token_ids[t] of a fixed table. Writes ids
+ * alone; ffn_moe_route with FFN_MOE_GIVEN_IDS then makes the weights.
+ *   token_ids  [tokens]             0 to vocabulary - 1 (not looked at for padding)
+ *   table      [vocabulary, top_k]  ids as in a routing
+ * Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_hash(const int64_t *token_ids, int64_t vocabulary, const int32_t *table, const ffn_moe_routing_t *routing);
+
+/* What becomes of second choices, top_k being 2 (GShard, arXiv 2006.16668, and NLLB). w is the second weight as it stands in the routing. */
+enum {
+    FFN_MOE_SECOND_NONE = 1,      /* all are dropped */
+    FFN_MOE_SECOND_THRESHOLD = 2, /* kept if w > threshold */
+    FFN_MOE_SECOND_RANDOM = 3,    /* kept with probability min(1, w / threshold): GShard's threshold is 0.2, NLLB's 0.5. With w NaN dropped */
+    FFN_MOE_SECOND_SAMPLED = 4    /* NLLB's "sampling": chosen anew from the logits, before the weights are made */
+};
+
+typedef struct ffn_moe_second_options {
+    uint32_t struct_size; /* required: sizeof(ffn_moe_second_options_t) */
+    uint32_t flags;       /* 0: none is defined yet */
+    uint32_t policy;      /* required: FFN_MOE_SECOND_* */
+    float threshold;      /* > 0, finite, with THRESHOLD and RANDOM; else 0 */
+    uint64_t seed;        /* of RANDOM and SAMPLED, as in ffn_init_options_t */
+    uint64_t stream;      /* 0 to 2^32 - 1: which layer and step. Streams with different numbers are independent */
+    int64_t first_token;  /* >= 0: the number of the first token, where a batch is routed in parts */
+} ffn_moe_second_options_t;
+
+/* Applies a policy. NONE, THRESHOLD, RANDOM: the second choices that are not kept become FFN_MOE_NO_EXPERT with weight 0; first choices and weights
+ * stay as they are (renormalise with FFN_MOE_GIVEN_IDS, if the family does). logits is not looked at.
+ * SAMPLED: writes both ids: the first is the largest logit's, the second that of the largest logit + Gumbel noise among the rest; weights are not
+ * looked at, ffn_moe_route with FFN_MOE_GIVEN_IDS makes them. logits [tokens, experts].
+ * The random number of token t is word i % 4 of Philox 4x32-10 with the key `seed` and the counter (i / 4 mod 2^32, i / 2^34, stream, 0xffff0001), with
+ * i = first_token + t for RANDOM and (first_token + t) * experts + e for expert e's noise, made a number u in (0, 1) as (word + 1/2) / 2^32; the noise
+ * is -log(-log(u)). Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_second_expert(const ffn_moe_second_options_t *options, const float *logits, const ffn_moe_routing_t *routing);
+
+/* Which choices stay, where an expert takes no more than so many tokens. */
+enum {
+    FFN_MOE_DROP_POSITION = 0,   /* the first ones in the order of tokens: all first choices, then all second ones, ... Switch, GShard */
+    FFN_MOE_DROP_PRIORITY = 1,   /* likewise, tokens in descending order of their first weight: batch prioritised routing, V-MoE (arXiv 2106.05974) */
+    FFN_MOE_DROP_PROBABILITY = 2 /* those with the largest weights, whichever choice they are: Megatron's "probs" */
+};
+
+/* How a capacity by factor is rounded. */
+enum {
+    FFN_MOE_ROUND_DOWN = 0,    /* of factor * N / E: Mesh TensorFlow's Switch and GShard */
+    FFN_MOE_ROUND_NEAREST = 1, /* of factor * N / E, halves to even: Flaxformer */
+    FFN_MOE_ROUND_UP = 2       /* of N / E * factor: Megatron */
+};
+
+/* options.flags of ffn_moe_limit */
+enum { FFN_MOE_CAPACITY_PER_CHOICE = 1 }; /* N is tokens * top_k: Megatron. Else it is tokens */
+
+typedef struct ffn_moe_capacity_options {
+    uint32_t struct_size; /* required: sizeof(ffn_moe_capacity_options_t) */
+    uint32_t flags;       /* FFN_MOE_CAPACITY_PER_CHOICE or 0 */
+    uint32_t drop;        /* FFN_MOE_DROP_* */
+    uint32_t rounding;    /* FFN_MOE_ROUND_*, with factor; else 0 */
+    int64_t capacity;     /* fixed, >= 1 (Hugging Face's Switch: expert_capacity). 0: by factor */
+    int64_t minimum;      /* of the capacity by factor, >= 0. Mesh TensorFlow and Flaxformer: 4 */
+    int64_t group_tokens; /* tokens that a capacity is for, >= 0: a sequence, a group. 0: all. The last group may be shorter */
+    double factor;        /* > 0, finite, if capacity is 0; else 0. In float64: 1.1 is not what it is in float32, and rounding down would show it */
+} ffn_moe_capacity_options_t;
+
+/* Limits each expert to its capacity, group by group: choices beyond it become FFN_MOE_NO_EXPERT with weight 0, so that a token of which nothing is
+ * left is its residual only. The other weights stay as they are. Padding takes no place, nor do slots of no expert. Equal weights: the earlier choice
+ * first, then the earlier token; NaN is the smallest. Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory), FFN_BUSY. */
+FFN_API ffn_status_t ffn_moe_limit(ffn_context_t *context, const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing);
+
 /* -------------------------------------------------------- Initialisation */
 
 /* Schemes of random weights, over one array. in and out are the fans of the matrix [out, in] (of each one by itself, where gate and up are fused),

@@ -35,5 +35,6 @@ static inline philox_t philox(philox_t counter, uint64_t key)
  * upper half, which is below 0xffff. */
 enum { PHILOX_LAYERS = 0xffff };
 #define PHILOX_INITIALISATION 0xffff0000u
+#define PHILOX_SECOND_EXPERT 0xffff0001u
 
 #endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ * ffn_moe_route and ffn_moe_sparse_mixer: check, then route. */
+#include <ffn/ffn.h>
+
+#include "api/moe_check.h"
+#include "base/error.h"
+#include "base/fpenv.h"
+#include "base/structs.h"
+#include "core/routing.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static ffn_status_t check_choices(const ffn_moe_router_options_t *options) {
+    if (options->flags & ~(uint32_t)FFN_MOE_GIVEN_IDS)
+        return ffni_fail(FFN_INVALID, "flags of the router is 0x%" PRIx32 ", must be FFN_MOE_GIVEN_IDS or 0", options->flags);
+    ffn_status_t status = ffni_moe_check_range("score", options->score, FFN_MOE_SCORE_SOFTMAX, FFN_MOE_SCORE_NONE);
+    if (!status) status = ffni_moe_check_range("weight", options->weight, FFN_MOE_WEIGHT_SCORE, FFN_MOE_WEIGHT_SIGMOID);
+    if (!status) status = ffni_moe_check_range("normalise", options->normalise, FFN_MOE_NORMALISE_NONE, FFN_MOE_NORMALISE_POWER);
+    if (!status) status = ffni_moe_check_range("group_score", options->group_score, FFN_MOE_GROUP_MAX, FFN_MOE_GROUP_TOP2_SUM);
+    return status;
+}
+
+static ffn_status_t check_eps(const char *name, float eps, uint32_t normalise) {
+    if (!isfinite(eps) || eps < 0) return ffni_fail(FFN_INVALID, "%s is %s, must be finite and at least 0", name, ffni_number((double)eps).text);
+    if (eps > 0 && normalise == FFN_MOE_NORMALISE_NONE)
+        return ffni_fail(FFN_INVALID, "%s is %s, but normalise is FFN_MOE_NORMALISE_NONE", name, ffni_number((double)eps).text);
+    return FFN_OK;
+}
+
+static ffn_status_t check_numbers(const ffn_moe_router_options_t *options) {
+    float power = options->norm_power;
+    ffn_status_t status = check_eps("eps_added", options->eps_added, options->normalise);
+    if (!status) status = check_eps("eps_least", options->eps_least, options->normalise);
+    if (status) return status;
+    if (options->normalise == FFN_MOE_NORMALISE_POWER && !(power > 0))
+        return ffni_fail(FFN_INVALID, "norm_power is %s, must be above 0", ffni_number((double)power).text);
+    if (options->normalise != FFN_MOE_NORMALISE_POWER && !(power == 0))
+        return ffni_fail(FFN_INVALID, "norm_power is %s, but normalise is not FFN_MOE_NORMALISE_POWER", ffni_number((double)power).text);
+    if (!isfinite(options->scale)) return ffni_fail(FFN_INVALID, "scale is %s, must be finite", ffni_number((double)options->scale).text);
+    return FFN_OK;
+}
+
+static ffn_status_t check_groups(const ffn_moe_router_options_t *options, const ffn_moe_routing_t *routing) {
+    int64_t groups = options->groups, top = options->top_groups;
+    ffn_status_t status = ffni_moe_check_range("groups", groups, 0, routing->experts);
+    if (status) return status;
+    if (groups < 2) {
+        if (options->group_score) return ffni_fail(FFN_INVALID, "group_score is %" PRIu32 ", but groups is %" PRId64, options->group_score, groups);
+        if (top > groups || top < 0) return ffni_fail(FFN_INVALID, "top_groups is %" PRId64 ", but groups is %" PRId64, top, groups);
+        return FFN_OK;
+    }
+    if (routing->experts % groups)
+        return ffni_fail(FFN_INVALID, "groups is %" PRId64 ", must divide experts, which is %" PRId64, groups, routing->experts);
+    status = ffni_moe_check_range("top_groups", top, 1, groups);
+    if (!status && routing->experts / groups * top < routing->top_k)
+        status = ffni_fail(FFN_INVALID, "top_groups is %" PRId64 ": that many groups hold %" PRId64 " experts, but top_k is %" PRId64, top,
+                           routing->experts / groups * top, routing->top_k);
+    return status;
+}
+
+/* Ids that are given are not chosen. */
+static ffn_status_t check_given(const router_t *router) {
+    if (!(router->options.flags & FFN_MOE_GIVEN_IDS)) return FFN_OK;
+    if (router->options.groups) return ffni_fail(FFN_INVALID, "groups is %" PRId64 ", but FFN_MOE_GIVEN_IDS leaves nothing to choose", router->options.groups);
+    if (router->selection_bias) return ffni_fail(FFN_INVALID, "selection_bias is given, but FFN_MOE_GIVEN_IDS leaves nothing to choose");
+    return FFN_OK;
+}
+
+static ffn_status_t check_route_arrays(const router_t *router) {
+    const ffn_moe_routing_t *routing = &router->routing;
+    int given = (router->options.flags & FFN_MOE_GIVEN_IDS) != 0;
+    const moe_array_t arrays[] = {
+        {"logits", router->logits, routing->tokens * routing->experts, 4, 1, 0},
+        {"selection_bias", router->selection_bias, routing->experts, 4, 0, 0},
+        {"expert_scale", router->expert_scale, routing->experts, 4, 0, 0},
+        {"scores", router->scores, routing->tokens * routing->experts, 4, 0, 1},
+        MOE_IDS(*routing, 1), MOE_WEIGHTS(*routing), MOE_MASK(*routing),
+    };
+    ffn_status_t status = ffni_moe_check_arrays(arrays, sizeof arrays / sizeof *arrays);
+    return !status && given ? ffni_moe_check_ids(routing) : status;
+}
+
+ffn_status_t ffn_moe_route(ffn_context_t *context, const ffn_moe_router_options_t *given, const float *logits, const float *selection_bias,
+                           const float *expert_scale, float *scores, const ffn_moe_routing_t *routing) {
+    router_t router = {.logits = logits, .selection_bias = selection_bias, .expert_scale = expert_scale, .scores = scores};
+    ffn_status_t status = ffni_moe_read_routing(routing, &router.routing);
+    fpenv_t saved = fpenv_enter();
+    if (!status && given) status = ffni_struct_read(&router.options, sizeof router.options, given, "ffn_moe_router_options_t");
+    if (!status) status = check_choices(&router.options);
+    if (!status) status = check_numbers(&router.options);
+    if (!status) status = check_groups(&router.options, &router.routing);
+    if (!status) status = check_given(&router);
+    if (status || !router.routing.tokens) goto cleanup;
+    status = check_route_arrays(&router);
+    if (!status) status = ffni_context_enter(context, &context);
+    if (status) goto cleanup;
+    if (router.options.scale == 0) router.options.scale = 1;
+    ffni_route(context, &router);
+    ffni_context_leave(context);
+cleanup:
+    fpenv_leave(saved);
+    return status;
+}
+
+static ffn_status_t check_mixer(float jitter_eps, const float *logits, const ffn_moe_routing_t *routing) {
+    if (!isfinite(jitter_eps) || jitter_eps < 0)
+        return ffni_fail(FFN_INVALID, "jitter_eps is %s, must be finite and at least 0", ffni_number((double)jitter_eps).text);
+    if (routing->top_k != 2) return ffni_fail(FFN_INVALID, "top_k is %" PRId64 ", must be 2 for SparseMixer", routing->top_k);
+    const moe_array_t arrays[] = {
+        {"logits", logits, routing->tokens * routing->experts, 4, 1, 0},
+        MOE_IDS(*routing, 1), MOE_WEIGHTS(*routing), MOE_MASK(*routing),
+    };
+    return routing->tokens ? ffni_moe_check_arrays(arrays, sizeof arrays / sizeof *arrays) : FFN_OK;
+}
+
+ffn_status_t ffn_moe_sparse_mixer(ffn_context_t *context, float jitter_eps, const float *logits, const ffn_moe_routing_t *given) {
+    ffn_moe_routing_t routing;
+    ffn_status_t status = ffni_moe_read_routing(given, &routing);
+    fpenv_t saved = fpenv_enter();
+    if (!status) status = check_mixer(jitter_eps, logits, &routing);
+    if (status || !routing.tokens) goto cleanup;
+    status = ffni_context_enter(context, &context);
+    if (status) goto cleanup;
+    ffni_sparse_mixer(context, (double)jitter_eps, logits, &routing);
+    ffni_context_leave(context);
+cleanup:
+    fpenv_leave(saved);
+    return status;
+}
