@@ -238,7 +238,16 @@ def test_the_systems_library_is_the_last_resort(tmp_path, run_python):
     package.mkdir()
     for file in Path(_native.__file__).parent.glob("*.py"):
         shutil.copy(file, package)
-    script = "import sys; sys.path.insert(0, sys.argv[1])\ntry:\n import libffn; print(libffn.__file__, libffn._native.lib._name)\nexcept ImportError as error: print(error)"
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.meta_path[:] = [finder for finder in sys.meta_path if isinstance(finder, type)]  # Python's own: not that of an editable install
+try:
+    import libffn
+    print(libffn.__file__, libffn._native.lib._name)
+except ImportError as error:
+    print(error)
+"""
     environment = {"LIBFFN_PATH": "", "PYTHONPATH": ""}
     found = run_python(script, tmp_path, LD_LIBRARY_PATH=str(LIBRARY.parent), **environment)
     assert found.split() == [str(package / "__init__.py"), "libffn.so.0"]
