@@ -150,7 +150,7 @@ static void finish(block_t *block) {
 
 ffn_status_t ffni_blas_forward(const forward_t *forward) {
     int64_t tokens = forward->x.count, most = most_rows(forward->layer, forward->context);
-    uint64_t bytes;
+    uint64_t bytes = 0;
     ffn_status_t status = ffni_blas_scratch(forward->layer, forward->context, tokens, &bytes);
     if (!status) status = ffni_context_scratch(forward->context, bytes);
     if (status) return status;

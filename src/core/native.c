@@ -249,7 +249,7 @@ static void work_on_blocks(void *data, int64_t slot) {
 
 /* At once to what any cut of so many tokens needs. */
 static ffn_status_t grow_scratch(const forward_t *forward) {
-    uint64_t bytes;
+    uint64_t bytes = 0;
     ffn_status_t status = ffni_plan_scratch(forward->layer, forward->context, forward->x.count, &bytes);
     return status ? status : ffni_context_scratch(forward->context, bytes);
 }
