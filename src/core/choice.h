@@ -25,7 +25,7 @@ typedef struct choice {
 static inline void choice_offer(choice_t *choice, int32_t id, int32_t key) {
     int64_t place = choice->count;
     if (place == choice->most) {
-        if (key <= choice->keys[place - 1]) return;
+        if (place == 0 || key <= choice->keys[place - 1]) return;
         place--;
     } else {
         choice->count++;

@@ -28,7 +28,7 @@ static float choice_of(const router_t *router, const float *scores, int64_t expe
 }
 
 static float group_score(const router_t *router, const float *scores, int64_t begin, int64_t end) {
-    int32_t ids[2], keys[2];
+    int32_t ids[2] = {0}, keys[2];
     choice_t best = {.ids = ids, .keys = keys, .most = router->options.group_score == FFN_MOE_GROUP_TOP2_SUM ? 2 : 1};
     for (int64_t expert = begin; expert < end; expert++) choice_offer(&best, (int32_t)expert, choice_key(choice_of(router, scores, expert)));
     float first = choice_of(router, scores, ids[0]);
@@ -104,7 +104,7 @@ static void weigh_row(const router_t *router, int64_t token, const float *logits
     const int32_t *ids = router->routing.ids + token * top_k;
     float *weights = router->routing.weights + token * top_k;
     int32_t chosen[FFN_MOE_EXPERTS_MOST];
-    double w[FFN_MOE_EXPERTS_MOST];
+    double w[FFN_MOE_EXPERTS_MOST] = {0};
     int is_void = ffni_logits_are_void(router->routing.experts, logits) ||
                   (router->options.score == FFN_MOE_SCORE_SOFTMAX && isnan(scores[0]));
     for (int64_t i = 0; i < top_k; i++)
