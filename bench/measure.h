@@ -40,5 +40,6 @@ typedef struct settings {
 /* Each returns 0, or 1 when an output is wrong. */
 int bench_layer(const settings_t *settings);
 int bench_activation(const settings_t *settings);
+int bench_training(const settings_t *settings);
 
 #endif

@@ -46,14 +46,14 @@ void ffni_training_drop_hidden(const training_block_t *block, int64_t row, float
 /* The bias that is left to add to the pre-activations dropout acts on. */
 const float *ffni_training_bias(const training_block_t *block, const float *bias);
 
-/* The activated row, dropped: act [d_ff] from hidden, which dropout has been at. */
+/* The activated row, dropped: act [d_ff] from hidden, which dropout has been at, and which act may be. */
 void ffni_training_activate(const training_block_t *block, int64_t row, float *act, const float *hidden);
 void ffni_training_drop_activated(const training_block_t *block, int64_t row, float *act);
 
 /* out = product + bias (which may be absent). */
 void ffni_training_add_bias(const training_block_t *block, float *out, const float *product);
 
-/* f = the branch from the down product: bias, norm BRANCH, dropout. f may not be the product. */
+/* f = the branch from the down product, which f may be: bias, norm BRANCH, dropout. */
 void ffni_training_branch(const training_block_t *block, int64_t row, float *f, const float *product);
 
 /* The residual's row, or NULL. */

@@ -7,17 +7,16 @@
 
 typedef struct scratch {
     float *input;  /* [rows, d_model] */
-    float *hidden; /* [rows, hidden_width]; unused where the tape keeps it */
-    float *act;    /* [rows, d_ff] */
-    float *branch; /* [rows, d_out]: the product; unused where the tape keeps it */
-    float *value;  /* [rows, d_out]: what becomes of it */
+    float *hidden; /* [rows, hidden_width]: pre-activations, which the activated row then replaces; on the tape, the activated rows alone */
+    float *value;  /* [rows, d_out]: the down product, and what becomes of it */
 } scratch_t;
 
 typedef struct pass {
     training_block_t block;
     scratch_t scratch;
     const rows_t *y;
-    float *hidden, *branch; /* of the block: on the tape or in scratch */
+    float *hidden, *act, *branch; /* of the block: on the tape or in scratch; act and branch may be hidden and value */
+    int64_t act_stride;
 } pass_t;
 
 static scratch_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
@@ -25,8 +24,6 @@ static scratch_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena)
     scratch_t scratch;
     scratch.input = ffni_arena_take(arena, rows, layer->d_model * element);
     scratch.hidden = ffni_arena_take(arena, rows, layer->hidden_width * element);
-    scratch.act = ffni_arena_take(arena, rows, layer->d_ff * element);
-    scratch.branch = ffni_arena_take(arena, rows, layer->d_out * element);
     scratch.value = ffni_arena_take(arena, rows, layer->d_out * element);
     return scratch;
 }
@@ -41,7 +38,7 @@ static void activate_rows(void *data, int64_t begin, int64_t end) {
     const pass_t *pass = data;
     const ffn_layer_t *layer = pass->block.layer;
     for (int64_t i = begin; i < end; i++) {
-        float *hidden = pass->hidden + i * layer->hidden_width, *act = pass->scratch.act + i * layer->d_ff;
+        float *hidden = pass->hidden + i * layer->hidden_width, *act = pass->act + i * pass->act_stride;
         ffni_training_drop_hidden(&pass->block, i, hidden);
         ffni_training_activate(&pass->block, i, act, hidden);
         if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) ffni_step_normalise(layer, FFN_NORM_MID, layer->d_ff, act, act);
@@ -63,12 +60,15 @@ static void finish_rows(void *data, int64_t begin, int64_t end) {
 static void run_block(pass_t *pass, const ffn_tape_t *tape) {
     training_block_t *block = &pass->block;
     const ffn_layer_t *layer = block->layer;
-    pass->hidden = tape && tape->hidden ? tape->hidden + block->begin * layer->hidden_width : pass->scratch.hidden;
-    pass->branch = tape && tape->branch ? tape->branch + block->begin * layer->d_out : pass->scratch.branch;
+    int kept = tape && tape->hidden;
+    pass->hidden = kept ? tape->hidden + block->begin * layer->hidden_width : pass->scratch.hidden;
+    pass->act = pass->scratch.hidden;
+    pass->act_stride = kept ? layer->d_ff : layer->hidden_width;
+    pass->branch = tape && tape->branch ? tape->branch + block->begin * layer->d_out : pass->scratch.value;
     ffni_training_take_input(block);
     ffni_training_project_in(block, pass->hidden);
     ffni_parallel_rows(block->context, block->rows, layer->hidden_width, activate_rows, pass);
-    ffni_gemm(block->rows, layer->d_out, layer->d_ff, pass->scratch.act, layer->d_ff, layer->down_weight, pass->branch);
+    ffni_gemm(block->rows, layer->d_out, layer->d_ff, pass->act, pass->act_stride, layer->down_weight, pass->branch);
     ffni_parallel_rows(block->context, block->rows, layer->d_out, finish_rows, pass);
 }
 
