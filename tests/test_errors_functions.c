@@ -222,8 +222,11 @@ static const char *const tried_elsewhere[] = {
     "ffn_weight_init",                                     /* test_init */
     "ffn_sgd_step", "ffn_adamw_step", "ffn_clip_global_norm", /* test_optimisers */
     "ffn_tape_create", "ffn_tape_free", "ffn_tape_reserve", "ffn_layer_backward", "ffn_layer_update", /* test_errors_training */
-    "ffn_moe_route", "ffn_moe_logits",                     /* test_moe_route */
+    "ffn_moe_route",                                       /* test_moe_route */
+    "ffn_moe_logits",                                      /* test_moe_logits */
     "ffn_moe_sparse_mixer", "ffn_moe_expert_choice", "ffn_moe_hash", "ffn_moe_second_expert", "ffn_moe_limit", /* test_moe_helpers */
+    "ffn_moe_count", "ffn_moe_statistics", "ffn_moe_loss_switch", "ffn_moe_loss_gshard", "ffn_moe_loss_huggingface", "ffn_moe_loss_megatron",
+    "ffn_moe_loss_deepseek", "ffn_moe_loss_z", "ffn_moe_update_bias", /* test_moe_losses */
 };
 
 static bool is_tried_elsewhere(const char *function)

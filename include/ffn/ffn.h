@@ -709,6 +709,80 @@ typedef struct ffn_moe_capacity_options {
  * first, then the earlier token; NaN is the smallest. Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory), FFN_BUSY. */
 FFN_API ffn_status_t ffn_moe_limit(ffn_context_t *context, const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing);
 
+/* ---------------------------------------------- Mixture of experts: losses */
+
+/* Tokens per expert: counts[g][e] = the tokens of group g (group_tokens tokens each, the last may have fewer; 0: all are one group) whose first `choices`
+ * slots (0: all) hold expert e. Padding and FFN_MOE_NO_EXPERT count nowhere: count before capacity drops choices, if the loss is over what was asked
+ * for. weights is not looked at.
+ *   counts  [groups, experts], groups = tokens / group_tokens rounded up. Written; with 0 tokens and group_tokens 0 one row of zeros
+ * Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_count(const ffn_moe_routing_t *routing, int64_t group_tokens, int64_t choices, int64_t *counts);
+
+typedef struct ffn_moe_statistics_t {
+    uint32_t struct_size;  /* set by the caller: sizeof(ffn_moe_statistics_t) */
+    uint32_t flags;        /* 0 */
+    int64_t tokens;        /* that are no padding */
+    int64_t assignments;   /* choices that stand: the sum of the counts */
+    int64_t dropped;       /* tokens * top_k - assignments */
+    int64_t lost_tokens;   /* tokens without any expert */
+    int64_t idle_experts;  /* experts without a token */
+    int64_t largest_load;  /* tokens of the busiest expert */
+    double load_entropy;   /* of the experts' shares of the assignments, in nats: log(experts) when balanced, 0 when one has all, and without any */
+    double router_entropy; /* the mean over tokens of the entropy of their scores (divided by their sum), in nats. 0 without scores or tokens */
+} ffn_moe_statistics_t;
+
+/* Writes what a routing amounts to: as many bytes as both sides know. scores [tokens, experts], as ffn_moe_route writes them, or NULL; a NaN among them
+ * makes router_entropy NaN. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_statistics(const ffn_moe_routing_t *routing, const float *scores, ffn_moe_statistics_t *statistics);
+
+/* The load-balancing losses, which are not the same. With groups of N tokens, n_e the count of expert e in a group, P_e the mean of its probability
+ * over the group's tokens, E experts, K choices per token, c the coefficient:
+ *
+ *   switch        c mean over groups of E sum_e (n_e / N) P_e           balanced: c K    Fedus et al., arXiv 2101.03961 (K = 1); Flaxformer, NLLB
+ *   gshard        likewise, n_e counting first choices alone            balanced: c      Lepikhin et al., arXiv 2006.16668; Mesh TensorFlow
+ *   huggingface   c E sum_e (n_e / N) P_e over all tokens at once       balanced: c K    Mixtral, Qwen, OLMoE, gpt-oss, DBRX, ... in Transformers
+ *   megatron      c E / (K N^2) sum_e n_e (sum_t p_te), all at once     balanced: c      Megatron-LM's aux_loss
+ *   deepseek      c mean over groups of sum_e (n_e E / (N K)) P_e       balanced: c      DeepSeek-V2 and V3: sequence-wise, a group is a sequence
+ *
+ * Hugging Face's loss is one for all layers: their tokens stand one after the other in the arrays (not a mean of the layers' losses). Padding counts in
+ * neither N nor P; a group of padding alone is left out of the mean. The counts are constants: gradients are by the probabilities. */
+
+/* flags of ffn_moe_balance_t */
+enum { FFN_MOE_LOSS_NORMALISE = 1 }; /* p is each row of probabilities divided by its sum + 1e-20: sigmoid and sqrt-softplus scores (Megatron, DeepSeek) */
+
+typedef struct ffn_moe_balance {
+    uint32_t struct_size;       /* required: sizeof(ffn_moe_balance_t) */
+    uint32_t flags;             /* FFN_MOE_LOSS_NORMALISE or 0 */
+    int64_t tokens;             /* 0 to 2^31 - 1. 0: the loss is 0 */
+    int64_t experts;            /* 1 to FFN_MOE_EXPERTS_MOST */
+    int64_t top_k;              /* K: 1 to experts */
+    int64_t group_tokens;       /* tokens of a group, >= 0. 0: all are one group, as they must be for huggingface and megatron */
+    const float *probabilities; /* [tokens, experts]: scores, as ffn_moe_route writes them */
+    const int64_t *counts;      /* [groups, experts], as ffn_moe_count writes them: each 0 to N, together at most K N (gshard: N) */
+    const uint8_t *mask;        /* [tokens]  0: padding. NULL: all tokens count */
+    float *gradient;            /* [tokens, experts]: the loss's derivative by each probability is ADDED to it. NULL: not wanted */
+    double coefficient;         /* c, finite. 0: 1 */
+} ffn_moe_balance_t;
+
+/* *value = the loss, summed in float64. It is 0 on failure. Arrays must not overlap the gradient. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_loss_switch(const ffn_moe_balance_t *balance, double *value);
+FFN_API ffn_status_t ffn_moe_loss_gshard(const ffn_moe_balance_t *balance, double *value);
+FFN_API ffn_status_t ffn_moe_loss_huggingface(const ffn_moe_balance_t *balance, double *value);
+FFN_API ffn_status_t ffn_moe_loss_megatron(const ffn_moe_balance_t *balance, double *value);
+FFN_API ffn_status_t ffn_moe_loss_deepseek(const ffn_moe_balance_t *balance, double *value);
+
+/* The router z-loss (ST-MoE, arXiv 2202.08906): *value = coefficient * mean over tokens of (log sum_e e^z_te)^2, over logits that keep near 0: 0 where
+ * each token's exponentials add up to 1, coefficient * log(experts)^2 where all logits are 0.
+ *   logits    [tokens, experts]        mask  as above
+ *   gradient  [tokens, experts]: the derivative by each logit is ADDED to it. NULL: not wanted
+ * tokens and experts as above; coefficient finite, 0: 1. *value is 0 on failure. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_loss_z(int64_t tokens, int64_t experts, const float *logits, const uint8_t *mask, double coefficient, float *gradient,
+                                    double *value);
+
+/* Balancing without a loss (DeepSeek-V3, arXiv 2412.19437): selection_bias[e] += rate * sign(mean of the counts - counts[e]), after a step; no gradient.
+ * counts [experts], each >= 0; rate finite, >= 0 (0.001 in DeepSeek-V3). Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_moe_update_bias(int64_t experts, const int64_t *counts, float rate, float *selection_bias);
+
 /* -------------------------------------------------------- Initialisation */
 
 /* Schemes of random weights, over one array. in and out are the fans of the matrix [out, in] (of each one by itself, where gate and up are fused),

@@ -204,6 +204,10 @@ class MoeCapacityFlag(IntFlag):
     PER_CHOICE = 1
 
 
+class MoeLossFlag(IntFlag):
+    NORMALISE = 1
+
+
 # the header's names are these prefixes and the members' names
 CONSTANTS = (
     ("FFN_", Status),
@@ -232,6 +236,7 @@ CONSTANTS = (
     ("FFN_MOE_DROP_", MoeDrop),
     ("FFN_MOE_ROUND_", MoeRound),
     ("FFN_MOE_CAPACITY_", MoeCapacityFlag),
+    ("FFN_MOE_LOSS_", MoeLossFlag),
 )
 
 # ---------------------------------------------------------------- structs
@@ -517,6 +522,37 @@ class MoeCapacityOptions(Sized):
     ]
 
 
+class MoeStatistics(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("tokens", c_int64),
+        ("assignments", c_int64),
+        ("dropped", c_int64),
+        ("lost_tokens", c_int64),
+        ("idle_experts", c_int64),
+        ("largest_load", c_int64),
+        ("load_entropy", c_double),
+        ("router_entropy", c_double),
+    ]
+
+
+class MoeBalance(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("tokens", c_int64),
+        ("experts", c_int64),
+        ("top_k", c_int64),
+        ("group_tokens", c_int64),
+        ("probabilities", c_void_p),
+        ("counts", c_void_p),
+        ("mask", c_void_p),
+        ("gradient", c_void_p),
+        ("coefficient", c_double),
+    ]
+
+
 STRUCTS = {
     "ffn_allocator_t": Allocator,
     "ffn_context_options_t": ContextOptions,
@@ -536,6 +572,8 @@ STRUCTS = {
     "ffn_moe_logits_options_t": MoeLogitsOptions,
     "ffn_moe_second_options_t": MoeSecondOptions,
     "ffn_moe_capacity_options_t": MoeCapacityOptions,
+    "ffn_moe_statistics_t": MoeStatistics,
+    "ffn_moe_balance_t": MoeBalance,
 }
 
 # ---------------------------------------------------------------- functions
@@ -579,4 +617,13 @@ FUNCTIONS = {
     "ffn_moe_hash": (status, c_void_p, c_int64, c_void_p, POINTER(MoeRouting)),
     "ffn_moe_second_expert": (status, POINTER(MoeSecondOptions), c_void_p, POINTER(MoeRouting)),
     "ffn_moe_limit": (status, handle, POINTER(MoeCapacityOptions), POINTER(MoeRouting)),
+    "ffn_moe_count": (status, POINTER(MoeRouting), c_int64, c_int64, c_void_p),
+    "ffn_moe_statistics": (status, POINTER(MoeRouting), c_void_p, POINTER(MoeStatistics)),
+    "ffn_moe_loss_switch": (status, POINTER(MoeBalance), POINTER(c_double)),
+    "ffn_moe_loss_gshard": (status, POINTER(MoeBalance), POINTER(c_double)),
+    "ffn_moe_loss_huggingface": (status, POINTER(MoeBalance), POINTER(c_double)),
+    "ffn_moe_loss_megatron": (status, POINTER(MoeBalance), POINTER(c_double)),
+    "ffn_moe_loss_deepseek": (status, POINTER(MoeBalance), POINTER(c_double)),
+    "ffn_moe_loss_z": (status, c_int64, c_int64, c_void_p, c_void_p, c_double, c_void_p, POINTER(c_double)),
+    "ffn_moe_update_bias": (status, c_int64, c_void_p, c_float, c_void_p),
 }
