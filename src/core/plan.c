@@ -12,7 +12,7 @@ enum {
     WHOLE_ROWS_LEAST = 48,
     LAST_ROWS = 28, /* and so few when they near the end */
     /* Rows of a thread's block: its hidden units stay in the second-level cache next to the panels. */
-    WHOLE_ROWS_MOST = 84,
+    WHOLE_ROWS_MOST = 56,
     HIDDEN_BYTES = 1280 * 1024,
     /* Multiply-adds (of four rows at the least: fewer are bound by reading the weights) that are worth waking a thread for. */
     SHARED_WORK = 1 << 20
