@@ -92,7 +92,7 @@ static void check_numbers(const bits_t *bits)
 {
     static const int64_t larger[] = {191, 192, 193, 385, 577, 699};
     bool large_layer = bits->test.is.d_ff > 1000, slow = test_quick() || strcmp(test_isa_cap(), "scalar") == 0;
-    for (uint32_t threads = 1; threads <= 7; threads++) {
+    for (uint32_t threads = 1; threads <= 7; threads += slow ? 3 : 1) {
         ffn_context_t *context = context_of(threads, NULL, 0);
         for (int64_t tokens = 1; tokens <= 130; tokens += large_layer || slow ? 1 + (int64_t)threads * 3 : 1)
             check(bits, context, 0, tokens, "a number of tokens");
