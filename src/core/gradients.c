@@ -87,7 +87,7 @@ void ffni_gradients_lay_out(gradients_t *gradients, int64_t rows, arena_t *arena
 }
 
 void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context) {
-    memset(gradients->total, 0, (size_t)gradients->record * sizeof *gradients->total);
+    if (gradients->record) memset(gradients->total, 0, (size_t)gradients->record * sizeof *gradients->total);
     memset(gradients->xielu_total, 0, sizeof gradients->xielu_total);
     for (int role = 0; gradients->accumulate && role < ROLE_LIMIT; role++) {
         if (!gradients->matrix[role]) continue;
