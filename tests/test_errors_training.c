@@ -120,7 +120,7 @@ static void overlaps_are_refused(void **state)
         {train->x, NULL, NULL, "d_x overlaps x"},
         {train->x + WIDTH, NULL, NULL, "d_x overlaps x"},
         {train->residual, NULL, NULL, "d_x overlaps residual"},
-        {NULL, train->residual + 3, NULL, "d_residual overlaps residual"},
+        {NULL, train->residual, NULL, "d_residual overlaps residual"},
         {NULL, train->x, NULL, "d_residual overlaps x"},
         {NULL, train->d_y + WIDTH, NULL, "d_residual overlaps d_y in part"},
         {train->d_y, train->d_y, NULL, "d_residual overlaps d_x"},
