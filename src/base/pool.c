@@ -25,7 +25,7 @@
 #include <emmintrin.h>
 #endif
 
-/* Tasks are row-wise passes that need little; OpenBLAS is never called on a worker. */
+/* Passes over rows and the native engine's products need little; OpenBLAS is never called on a worker. */
 enum { WORKER_STACK_SIZE = 512 * 1024 };
 
 typedef struct job {

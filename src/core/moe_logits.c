@@ -40,7 +40,7 @@ static const float *input_row(const logits_t *logits, const place_t *place, int6
 static void run_block(const work_t *work, const place_t *place, int64_t begin, int64_t rows) {
     const logits_t *logits = work->logits;
     int64_t d_model = work->panels.depth, experts = work->panels.columns, step = work->panel_count * work->panels.width;
-    tiling_t tiling = ffni_tiling_of(logits->kernels, rows, d_model * step * (int64_t)sizeof(float));
+    tiling_t tiling = ffni_tiling_of(logits->kernels, rows);
     for (int64_t tile = 0; tile < tiling.tiles; tile++)
         for (int64_t i = 0; i < ffni_tile_rows(&tiling, tile); i++)
             ffni_tile_put_row(&tiling, place->input, d_model, tile, i, input_row(logits, place, begin + ffni_tile_start(&tiling, tile) + i));

@@ -242,7 +242,7 @@ static void work_on_blocks(void *data, int64_t slot) {
                      .context = plan->whole_blocks ? NULL : forward->context};
     block.scratch = ffni_scratch_lay_out(forward->layer, plan->block_rows, block.slots, &arena);
     while (take_block(run, &block)) {
-        block.tiling = ffni_tiling_of(forward->layer->kernels, block.rows, (int64_t)forward->layer->weight_bytes);
+        block.tiling = ffni_tiling_of(forward->layer->kernels, block.rows);
         run_block(&block);
     }
 }

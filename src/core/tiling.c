@@ -16,10 +16,9 @@ enum {
     AHEAD_ROWS = 3      /* fewer rows than this keep up with the hardware's own prefetching */
 };
 
-tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows, int64_t weight_bytes) {
+tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows) {
     const int64_t *most = kernels->tile_rows;
     tiling_t tiling = {.kernels = kernels, .rows = rows, .tiles = 1};
-    (void)weight_bytes;
     for (int log = TILE_PANELS_KINDS - 1; log >= 0; log--) {
         if (rows > most[log]) continue;
         tiling.panels_log = log;

@@ -13,8 +13,7 @@ typedef struct tiling {
     tile_prefetch_t prefetch;
 } tiling_t;
 
-/* weight_bytes: of the layer's weights, which tells whether they can stay in a cache between calls. */
-tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows, int64_t weight_bytes);
+tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows);
 
 int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile);
 int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile);

@@ -12,7 +12,6 @@ const LEFT_TO_SYS: &[&str] = &[
     // training: not yet
     "FFN_INIT_", "FFN_SGD_", "ffn_weight_init", "ffn_sgd_step", "ffn_adamw_step", "ffn_clip_global_norm",
     "FFN_LAYER_TRAINABLE", "FFN_DROPOUT_", "FFN_TAPE_", "FFN_BACKWARD_", "ffn_tape_", "ffn_layer_backward", "ffn_layer_update",
-    "FFN_LAYER_TRAINABLE", "FFN_DROPOUT_", "FFN_TAPE_", "FFN_BACKWARD_", "ffn_tape_", "ffn_layer_backward", "ffn_layer_update", // likewise
     "FFN_MOE_", "ffn_moe_", // mixture of experts: with the layer
 ];
 
