@@ -11,9 +11,8 @@ enum {
     SHARED_ROWS = 192,
     WHOLE_ROWS_LEAST = 48,
     LAST_ROWS = 28, /* and so few when they near the end */
-    /* Rows of a thread's block: its hidden units stay in the second-level cache next to the panels. */
+    /* Rows of a thread's block: up to a d_ff of some thousands its hidden units stay in the second-level cache next to the panels. */
     WHOLE_ROWS_MOST = 56,
-    HIDDEN_BYTES = 1280 * 1024,
     /* Multiply-adds (of four rows at the least: fewer are bound by reading the weights) that are worth waking a thread for. */
     SHARED_WORK = 1 << 20
 };
@@ -43,11 +42,6 @@ static int64_t useful_threads(const ffn_layer_t *layer, const ffn_context_t *con
     return work < SHARED_WORK ? 1 : context->threads_requested;
 }
 
-static int64_t whole_rows_most(const ffn_layer_t *layer) {
-    int64_t in_cache = HIDDEN_BYTES / 4 / layer->d_ff;
-    return maximum(WHOLE_ROWS_LEAST, minimum(WHOLE_ROWS_MOST, in_cache));
-}
-
 /* Blocks of equal size. */
 static int64_t even_rows(int64_t tokens, int64_t most) {
     int64_t blocks = (tokens - 1) / most + 1;
@@ -68,9 +62,9 @@ static plan_t plan_for(const ffn_layer_t *layer, const ffn_context_t *context, i
     plan_t plan = {.slots = useful_threads(layer, context, tokens)};
     plan.whole_blocks = plan.slots == 1 || (tokens > SHARED_ROWS && tokens / plan.slots >= WHOLE_ROWS_LEAST);
     if (plan.whole_blocks && plan.slots > 1)
-        plan.block_rows = whole_rows_most(layer);
+        plan.block_rows = WHOLE_ROWS_MOST;
     else
-        plan.block_rows = even_rows(tokens, plan.whole_blocks ? whole_rows_most(layer) : SHARED_ROWS);
+        plan.block_rows = even_rows(tokens, plan.whole_blocks ? WHOLE_ROWS_MOST : SHARED_ROWS);
     return plan;
 }
 
@@ -97,7 +91,7 @@ ffn_status_t ffni_plan_make(const ffn_layer_t *layer, const ffn_context_t *conte
 ffn_status_t ffni_plan_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
     int64_t threads = context->threads_requested;
     plan_t least, shared = {.slots = threads, .block_rows = minimum(tokens, SHARED_ROWS)};
-    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, whole_rows_most(layer))};
+    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, WHOLE_ROWS_MOST)};
     *bytes = 0;
     if (tokens < 1) return FFN_OK;
     ffn_status_t status = ffni_plan_make(layer, context, 1, &least);
