@@ -11,11 +11,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Iterator, Optional
 
 from . import _abi, _abi_io
-
-Functions = Mapping[str, Sequence[Any]]  # name: result, arguments
 
 ABI_VERSION = 0  # the number in the SONAME
 
@@ -41,7 +39,7 @@ def _folders_of_package() -> Iterator[str]:
     return (folder for folder in folders if os.path.exists(os.path.join(folder, _file("ffn"))))
 
 
-def _declare(library: ctypes.CDLL, functions: Functions, path: str) -> ctypes.CDLL:
+def _declare(library: ctypes.CDLL, functions: _abi.Functions, path: str) -> ctypes.CDLL:
     for name, (result, *arguments) in functions.items():
         try:
             function = getattr(library, name)
@@ -51,7 +49,7 @@ def _declare(library: ctypes.CDLL, functions: Functions, path: str) -> ctypes.CD
     return library
 
 
-def _load(stem: str, functions: Functions, folder: Optional[str]) -> ctypes.CDLL:
+def _load(stem: str, functions: _abi.Functions, folder: Optional[str]) -> ctypes.CDLL:
     path = os.path.join(folder, _file(stem)) if folder else _file(stem)
     try:
         library = ctypes.CDLL(path)  # CDLL, not PyDLL: calls release the interpreter lock
