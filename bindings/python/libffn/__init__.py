@@ -13,12 +13,15 @@ from ._context import Allocator, Context, ContextInfo, build_info, gated_d_ff, t
 from ._errors import BusyError, Error, FileError, FormatError, InvalidError, NoMemoryError, UnknownError, UnsupportedError
 from ._layer import Layer, LayerInfo
 from ._model import Model, ModelInfo, ModelTensor, load
+from ._optimisers import adamw_step, clip_global_norm, sgd_step, weight_init
+from ._training import Dropout, Tape
 
 __all__ = [
     "Allocator",
     "BusyError",
     "Context",
     "ContextInfo",
+    "Dropout",
     "Error",
     "FileError",
     "FormatError",
@@ -29,11 +32,16 @@ __all__ = [
     "ModelInfo",
     "ModelTensor",
     "NoMemoryError",
+    "Tape",
     "UnknownError",
     "UnsupportedError",
+    "adamw_step",
     "build_info",
+    "clip_global_norm",
     "gated_d_ff",
     "load",
+    "sgd_step",
     "thread_info",
     "version",
+    "weight_init",
 ]

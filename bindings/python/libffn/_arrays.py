@@ -17,10 +17,10 @@ ArrayLike = Any
 F32 = np.dtype(np.float32)
 
 
-def _foreign(value: ArrayLike, name: str, written: bool) -> npt.NDArray[Any]:
+def _foreign(value: ArrayLike, name: str, written: bool, dtype: str) -> npt.NDArray[Any]:
     shared = hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
     if not shared and (written or not hasattr(value, "__array__")):  # __array__ may give a copy
-        raise UnsupportedError(f"{name} is of type {type(value).__name__}, must be an array of float32{' that shares its memory' * written}")
+        raise UnsupportedError(f"{name} is of type {type(value).__name__}, must be an array of {dtype}{' that shares its memory' * written}")
     try:
         return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except Exception as error:  # the exporter's own: on another device, not a strided array, part of a graph, ...
@@ -29,7 +29,7 @@ def _foreign(value: ArrayLike, name: str, written: bool) -> npt.NDArray[Any]:
 
 def as_float32(value: ArrayLike, name: str, written: bool = False) -> Float32:
     """The array that `value` is, sharing its memory."""
-    array = value if isinstance(value, np.ndarray) else _foreign(value, name, written)
+    array = value if isinstance(value, np.ndarray) else _foreign(value, name, written, "float32")
     if array.dtype != F32:
         raise UnsupportedError(f"{name} is of {array.dtype!r}, must be float32 in the byte order of this CPU")
     if written and not array.flags.writeable:
@@ -63,6 +63,22 @@ def address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def as_dense(value: ArrayLike, name: str, dtype: npt.DTypeLike = F32, written: bool = False) -> npt.NDArray[Any]:
+    """An array without gaps, the last dimension fastest, of numbers of that type. What is only read goes through a copy where it has gaps; what is
+    written must have none."""
+    wanted = np.dtype(dtype)
+    array = value if isinstance(value, np.ndarray) else _foreign(value, name, written, wanted.name)
+    if array.dtype != wanted:
+        raise UnsupportedError(f"{name} is of {array.dtype!r}, must be {wanted.name} in the byte order of this CPU")
+    if array.flags.num & DENSE != DENSE:
+        if written:
+            raise InvalidError(f"{name} has gaps between its elements: it is written to, and must be contiguous")
+        return np.ascontiguousarray(array) if array.flags.aligned else array.copy("C")
+    if written and not array.flags.writeable:
+        raise InvalidError(f"{name} is read-only")
+    return array
+
+
 class Rows:
     """How the rows of some arrays of one leading shape lie: `batch` sequences of `length` rows, and for each array the two strides in bytes."""
 
@@ -78,22 +94,42 @@ def has_rows(array: Float32) -> bool:
     return all(size <= 1 or stride >= row for size, stride in zip(array.shape[:-1], array.strides[:-1]))
 
 
-def find_rows(arrays: Sequence[Float32]) -> Optional[Rows]:
-    """Rows of arrays that have_rows, or None where their leading dimensions are more than two steps through memory."""
-    steps: list[tuple[int, list[int]]] = []  # size, and the stride in each array; outermost first
-    for axis, size in enumerate(arrays[0].shape[:-1]):
-        strides = [array.strides[axis] for array in arrays]
+def _merge(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
+    """Axes of some arrays, outermost first, as steps through memory: size, and the stride in each array. Axes that follow each other without a gap
+    in all of the arrays are one step, axes of size 1 none."""
+    steps: list[tuple[int, list[int]]] = []
+    for axis, size in enumerate(shape):
+        of_axis = [of_array[axis] for of_array in strides]
         if size == 1:
             continue
-        if steps and steps[-1][1] == [size * stride for stride in strides]:
-            steps[-1] = (steps[-1][0] * size, strides)
+        if steps and steps[-1][1] == [size * stride for stride in of_axis]:
+            steps[-1] = (steps[-1][0] * size, of_axis)
         else:
-            steps.append((size, strides))
+            steps.append((size, of_axis))
+    return steps
+
+
+def find_rows(arrays: Sequence[Float32]) -> Optional[Rows]:
+    """Rows of arrays that have_rows, or None where their leading dimensions are more than two steps through memory."""
+    steps = _merge(arrays[0].shape[:-1], [array.strides for array in arrays])
     if len(steps) > 2:
         return None
     while len(steps) < 2:
         steps.insert(0, (1, [0] * len(arrays)))
     (batch, outer), (length, inner) = steps
+    return Rows(batch, length, list(zip(outer, inner)))
+
+
+def find_sequences(arrays: Sequence[Float32]) -> Optional[Rows]:
+    """The same where it matters which rows are a sequence: those along the last but one dimension. All before it are the batch."""
+    leading = arrays[0].shape[:-1]
+    steps = _merge(leading[:-1], [array.strides for array in arrays])
+    if len(steps) > 1:
+        return None
+    batch, outer = steps[0] if steps else (1, [0] * len(arrays))
+    length = leading[-1] if leading else 1
+    # Of a single row any stride would do; NumPy may have one that is no multiple of a number's size.
+    inner = [array.strides[-2] if length != 1 else array.shape[-1] * 4 for array in arrays]
     return Rows(batch, length, list(zip(outer, inner)))
 
 

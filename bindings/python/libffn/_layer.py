@@ -2,55 +2,23 @@
 """The layer."""
 from __future__ import annotations
 
-from ctypes import addressof, byref, c_char, c_uint32, c_void_p
+from ctypes import addressof, byref, c_char, c_void_p, pointer
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Callable, Mapping, Optional, Type, Union
+from typing import Any, Callable, Mapping, Optional, Union
 
 import numpy as np
 
 from . import _abi
-from ._abi import Role
-from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, as_tensor, check_shape, find_rows, has_rows
+from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, as_tensor, check_shape, find_rows, find_sequences, has_rows
 from ._context import INT64, Allocator, Context, context_for, integer
 from ._errors import InvalidError, check
 from ._native import lib
-
-# The arguments that are tensors: the roles in lower case, the three matrices without "_weight".
-_ROLES = {role.name.lower(): role for role in Role if role}
-_ROLES = {{"up_weight": "up", "gate_weight": "gate", "down_weight": "down"}.get(name, name): role for name, role in _ROLES.items()}
-_SLOTS = tuple(slot.name.lower() for slot in _abi.NormSlot)
+from ._tensors import ROLES, SLOTS, activation_id, known, member, views, writable
+from ._training import Dropout, Tape, run_backward
 
 # what every call needs, found without asking a module for it
 ndarray, empty, _forward = np.ndarray, np.empty, lib.ffn_layer_forward
 from_buffer: Callable[[Any], c_char] = c_char.from_buffer
-
-
-def _member(kind: Type[IntEnum], value: Optional[str], name: str) -> int:
-    """The number of a name in lower case; None is the 0 of the enum."""
-    if value is None:
-        return 0
-    for member in kind:
-        if member.name.lower() == value:
-            return member
-    known = ", ".join(member.name.lower() for member in kind)
-    raise InvalidError(f"{name} is {value!r}, must be one of {known}")
-
-
-def _activation(name: str) -> int:
-    found = c_uint32()
-    check(lib.ffn_activation_from_name(str(name).encode(), byref(found)))
-    return found.value
-
-
-def _tensors(arrays: Mapping[str, Float32]) -> Any:
-    """Views of arrays as the library wants them. Arrays outlive the call."""
-    tensors = (_abi.Tensor * len(arrays))()
-    for tensor, (name, array) in zip(tensors, arrays.items()):
-        tensor.role, tensor.ndim, tensor.data = _ROLES[name], array.ndim, address(array)
-        for i in range(min(array.ndim, 4)):
-            tensor.shape[i], tensor.stride[i] = array.shape[i], array.strides[i]
-    return tensors
 
 
 @dataclass(frozen=True)
@@ -64,7 +32,8 @@ class LayerInfo:
     engine, isa           as resolved: never "auto"
     parameters            numbers in all tensors
     parameters_of         the same by tensor, under the names of Layer's arguments; tensors that were not given are left out
-    bytes                 memory that the layer holds"""
+    bytes                 memory that the layer holds
+    trainable             as given to Layer"""
 
     d_model: int
     d_ff: int
@@ -78,6 +47,7 @@ class LayerInfo:
     parameters: int
     parameters_of: Mapping[str, int]
     bytes: int
+    trainable: bool
 
 
 class Layer:
@@ -111,10 +81,11 @@ class Layer:
     xielu_alpha_p, xielu_alpha_n                      [1]: xielu's learned scalars
     d_model, d_ff, d_out  to be checked against the tensors' shapes; 0: taken from them
     engine, max_isa       "auto", "blas", "native"; "auto", "scalar", "avx2", "avx512": no level above it
+    trainable             may be called with a tape and dropout, and be updated; its engine is then blas
     context               a Context whose threads help with packing
     allocator             an Allocator for the layer's memory
 
-    A layer never changes, and any number of threads may call it at once. It is freed with its last reference.
+    A layer never changes (but by update), and any number of threads may call it at once. It is freed with its last reference.
     Raises InvalidError (a wrong value, shape or combination: the sentence names it), UnsupportedError (an array that is not float32, what this
     version cannot do), NoMemoryError, BusyError (the context)."""
 
@@ -168,18 +139,21 @@ class Layer:
         d_out: int = 0,
         engine: Optional[str] = None,
         max_isa: Optional[str] = None,
+        trainable: bool = False,
         context: Optional[Context] = None,
         allocator: Optional[Allocator] = None,
     ) -> None:
         given = locals()
-        arrays = {name: as_tensor(given[name], name) for name in _ROLES if given[name] is not None}
-        tensors = _tensors(arrays)
+        arrays = {name: as_tensor(given[name], name) for name in ROLES if given[name] is not None}
+        tensors = views(arrays)
         options = _abi.LayerOptions(
-            flags=_abi.LayerFlag.TANH_BRANCH_SCALE * bool(tanh_branch_scale) | _abi.LayerFlag.TANH_RESIDUAL_SCALE * bool(tanh_residual_scale),
-            activation=_activation(activation),
-            residual=_member(_abi.Residual, residual, "residual"),
-            engine=_member(_abi.Engine, engine, "engine"),
-            max_isa=_member(_abi.Isa, max_isa, "max_isa"),
+            flags=_abi.LayerFlag.TANH_BRANCH_SCALE * bool(tanh_branch_scale)
+            | _abi.LayerFlag.TANH_RESIDUAL_SCALE * bool(tanh_residual_scale)
+            | _abi.LayerFlag.TRAINABLE * bool(trainable),
+            activation=activation_id(activation),
+            residual=member(_abi.Residual, residual, "residual"),
+            engine=member(_abi.Engine, engine, "engine"),
+            max_isa=member(_abi.Isa, max_isa, "max_isa"),
             tensors=tensors,
             tensor_count=len(tensors),
             allocator=allocator and allocator._pointer,
@@ -188,8 +162,8 @@ class Layer:
             setattr(options, name, integer(given[name], name, INT64))
         for name in ("alpha", "beta", "gate_max", "up_limit", "up_offset"):
             setattr(options, name, given[name])
-        for i, slot in enumerate(_SLOTS):
-            kind, own_eps = _member(_abi.Norm, given[f"norm_{slot}"], f"norm_{slot}"), given[f"norm_{slot}_eps"]
+        for i, slot in enumerate(SLOTS):
+            kind, own_eps = member(_abi.Norm, given[f"norm_{slot}"], f"norm_{slot}"), given[f"norm_{slot}_eps"]
             has_eps = kind in (_abi.Norm.LAYER, _abi.Norm.RMS)
             options.norm[i], options.norm_offset[i] = kind, given[f"norm_{slot}_offset"]
             options.norm_eps[i] = own_eps if own_eps is not None else eps if has_eps else 0
@@ -221,6 +195,8 @@ class Layer:
         *,
         out: Optional[ArrayLike] = None,
         residual: Optional[ArrayLike] = None,
+        dropout: Optional[Dropout] = None,
+        tape: Optional[Tape] = None,
         threads: Optional[int] = None,
         context: Optional[Context] = None,
     ) -> Any:
@@ -230,15 +206,18 @@ class Layer:
                   most two strides lead from row to row, as in x, x[:, :n], x[::2]; anything else is copied first
         out       [..., d_out], float32: written, and given back. It may be x, or the residual. Without it: a new array
         residual  [..., d_out], float32: for a layer with residual="external", which needs it
+        dropout   a Dropout, for a trainable layer. The rows along the last but one dimension of x are a sequence
+        tape      a Tape that records the call for backward, for a trainable layer. out must not be x or the residual, which it borrows
         threads   so many threads, the calling one included; 0: as many as the process may use. They are this thread's, and sleep between calls
         context   a Context of your own instead. Without both: the calling thread alone
 
         Other Python threads run meanwhile. Gives y: [..., d_out].
-        Raises InvalidError (shapes, a part of out over x, ...), UnsupportedError (not float32), NoMemoryError, BusyError (the context)."""
+        Raises InvalidError (shapes, a part of out over x, ...), UnsupportedError (not float32, training a layer that is not trainable),
+        NoMemoryError, BusyError (the context, the tape)."""
         if threads is not None:
             context = context_for(threads, context)
         # The way of most calls, kept short: from rows without a gap to rows without a gap. Attributes of arrays are asked for once.
-        if residual is None and type(x) is ndarray and x.dtype is F32:
+        if residual is None and dropout is None and tape is None and type(x) is ndarray and x.dtype is F32:
             shape, flags, y = x.shape, x.flags.num, out
             if shape[-1:] == self._row and flags & DENSE == DENSE and x.size:
                 shape = shape[:-1] + self._out_row
@@ -259,9 +238,21 @@ class Layer:
                     if status:
                         check(status)
                     return y
-        return self._run(x, out, residual, context)
+        if tape is None:
+            return self._run(x, out, residual, dropout, None, None, context)
+        with tape._lent() as handle:
+            return self._run(x, out, residual, dropout, tape, handle, context)
 
-    def _run(self, x: ArrayLike, out: Optional[ArrayLike], residual: Optional[ArrayLike], context: Optional[Context]) -> Any:
+    def _run(
+        self,
+        x: ArrayLike,
+        out: Optional[ArrayLike],
+        residual: Optional[ArrayLike],
+        dropout: Optional[Dropout],
+        tape: Optional[Tape],
+        tape_handle: Optional[int],
+        context: Optional[Context],
+    ) -> Any:
         """A call that is not contiguous rows from one NumPy array to another."""
         inputs = [as_float32(x, "x")]
         leading = inputs[0].shape[:-1]
@@ -276,22 +267,73 @@ class Layer:
         if y is not None:
             check_shape(y, "out", leading, self._d_out)
 
+        find = find_rows if dropout is None and tape is None else find_sequences
         inputs = [array if has_rows(array) else array.copy() for array in inputs]
         written = y if y is not None and has_rows(y) else np.empty((*leading, self._d_out), F32)
-        rows = find_rows([*inputs, written])
+        rows = find([*inputs, written])
         if rows is None:
             # Whatever overlaps what, all of it is read before anything is written.
-            inputs, written = [array.copy() for array in inputs], np.empty((*leading, self._d_out), F32)
-            rows = find_rows([*inputs, written])
+            inputs, written = [np.array(array, F32, order="C") for array in inputs], np.empty((*leading, self._d_out), F32)
+            rows = find([*inputs, written])
         assert rows is not None
-        run = _abi.Run(batch=rows.batch, length=rows.length, x=address(inputs[0]), y=address(written))
+        run = _abi.Run(batch=rows.batch, length=rows.length, x=address(inputs[0]), y=address(written), tape=tape_handle)
         run.x_stride[:], run.y_stride[:] = rows.strides[0], rows.strides[-1]
         if residual is not None:
             run.residual, run.residual_stride[:] = address(inputs[1]), rows.strides[1]
+        if dropout is not None:
+            run.dropout = pointer(dropout._struct())
         check(lib.ffn_layer_run(self._handle, context and context._handle, byref(run)))
+        if tape is not None:
+            tape._record(self._handle, leading, inputs)
         if y is not None and written is not y:
             y[...] = written
         return out if y is not None else written
+
+    def backward(
+        self,
+        tape: Tape,
+        d_y: ArrayLike,
+        gradients: Optional[Mapping[str, ArrayLike]] = None,
+        *,
+        accumulate: bool = False,
+        d_x: Optional[ArrayLike] = None,
+        d_residual: Optional[ArrayLike] = None,
+        threads: Optional[int] = None,
+        context: Optional[Context] = None,
+    ) -> None:
+        """The backward pass of the call that was recorded on `tape`: the exact derivatives of a loss by tensors of the layer, by x and by an external
+        residual, through the same dropout.
+
+        >>> layer = Layer(up=up, down=down, activation="gelu", trainable=True)
+        >>> tape, gradients = Tape(), {"up": np.empty_like(up), "down": np.empty_like(down)}
+        >>> y = layer(x, tape=tape)
+        >>> layer.backward(tape, 2 * (y - target) / y.size, gradients)                 # of mean((y - target)^2)
+
+        tape        as the call left it; it is used up
+        d_y         [..., d_out], float32: the derivatives by y, in the shape of y
+        gradients   arrays by tensor under the names of Layer's arguments, any of the layer's: float32 in the tensor's shape, any strides. They are
+                    overwritten, whatever they held. Of tanh_* scales the derivative is by the number before the tanh, of xielu's scalars before their
+                    softplus
+        accumulate  add to the gradients instead (d_x and d_residual are overwritten always)
+        d_x         [..., d_model], float32, or None: the derivatives by x are written to it. It may be d_y
+        d_residual  [..., d_out], float32, or None: those by an external residual. It may be d_y, if d_x is not
+
+        threads, context  as those of a call. The bits do not depend on them; they may on the number of OpenBLAS's threads
+
+        Sums over rows are of float32 over 32 rows, of float64 beyond. Gradients must not overlap each other, nor d_y, d_x, d_residual and x.
+        Raises InvalidError, with nothing written and the tape as it was: a tape that is empty or used up, of another layer, or recorded before an update;
+        shapes; overlaps; a tensor that the layer does not have. Likewise UnsupportedError, NoMemoryError, BusyError (the context, the tape)."""
+        run_backward(self, tape, d_y, gradients, accumulate, d_x, d_residual, context_for(threads, context))
+
+    def update(self, *, threads: Optional[int] = None, context: Optional[Context] = None, **tensors: Union[ArrayLike, float]) -> None:
+        """Puts new values of some tensors into a trainable layer: layer.update(up=up, down_bias=bias).
+
+        The names are those of Layer's arguments, the shapes those that they were given in; any strides. Nothing is changed unless all are right.
+        No other call may be using the layer meanwhile; tapes recorded before are no longer accepted.
+        Raises InvalidError, UnsupportedError (a layer that is not trainable, not float32), NoMemoryError, BusyError (the context)."""
+        context = context_for(threads, context)
+        arrays = {known(name): as_tensor(value, name) for name, value in tensors.items()}
+        check(lib.ffn_layer_update(self._handle, context and context._handle, views(arrays), len(arrays)))
 
     def reserve(self, tokens: int, *, threads: Optional[int] = None, context: Optional[Context] = None) -> None:
         """Allocates the scratch memory that calls with the same threads or context on up to `tokens` tokens need: those then cannot fail for want
@@ -315,12 +357,13 @@ class Layer:
             gated=bool(info.gated),
             activation=lib.ffn_activation_name(info.activation).decode(),
             residual=_abi.Residual(info.residual).name.lower(),
-            norm={slot: _abi.Norm(info.norm[i]).name.lower() for i, slot in enumerate(_SLOTS)},
+            norm={slot: _abi.Norm(info.norm[i]).name.lower() for i, slot in enumerate(SLOTS)},
             engine=_abi.Engine(info.engine).name.lower(),
             isa=_abi.Isa(info.isa).name.lower(),
             parameters=info.parameters,
-            parameters_of={name: info.parameters_of[role] for name, role in _ROLES.items() if info.parameters_of[role]},
+            parameters_of={name: info.parameters_of[role] for name, role in ROLES.items() if info.parameters_of[role]},
             bytes=info.bytes,
+            trainable=bool(info.flags & _abi.LayerFlag.TRAINABLE),
         )
 
     def weights(self) -> dict[str, Float32]:
@@ -329,7 +372,7 @@ class Layer:
         up, down = (info.d_ff, info.d_model), (info.d_out, info.d_ff)
         shapes = {"up": up, "gate": up, "down": down}
         arrays = {
-            name: np.empty(shapes.get(name, (info.parameters_of[role],)), F32) for name, role in _ROLES.items() if info.parameters_of[role]
+            name: np.empty(shapes.get(name, (info.parameters_of[role],)), F32) for name, role in ROLES.items() if info.parameters_of[role]
         }
         self.read(**arrays)
         return arrays
@@ -339,11 +382,5 @@ class Layer:
 
         The names are those of Layer's arguments. The arrays have their shapes, float32, any strides (an array.T, rows of a fused matrix), and must
         not overlap. Nothing is written unless all are right. Raises InvalidError (also for a tensor that the layer does not have), UnsupportedError."""
-        arrays = {}
-        for name, value in tensors.items():
-            if name not in _ROLES:
-                raise InvalidError(f"{name} is not a tensor of a layer, must be one of {', '.join(_ROLES)}")
-            arrays[name] = array = as_float32(value, name, written=True)
-            if array.size > 1 and not any(array.strides):
-                raise InvalidError(f"the strides of {name} let elements share an address")
-        check(lib.ffn_layer_read(self._handle, _tensors(arrays), len(arrays)))
+        arrays = writable(tensors)
+        check(lib.ffn_layer_read(self._handle, views(arrays), len(arrays)))

@@ -110,6 +110,6 @@ def test_the_sentence_is_that_of_the_thread_that_failed(layer, weights):
 
 
 def test_handles_cannot_be_pickled(layer):
-    for handle in (layer, libffn.Context(1)):
+    for handle in (layer, libffn.Context(1), libffn.Tape()):
         with pytest.raises(TypeError, match="cannot be pickled: make"):
             pickle.dumps(handle)

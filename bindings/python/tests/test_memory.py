@@ -79,6 +79,29 @@ def test_every_allocation_of_a_context_fails_once(layer, weights, random):
     assert not memory.held
 
 
+def test_every_allocation_of_a_tape_fails_once(weights, random):
+    memory, made, x = Memory(), [], random(50, 24)
+    layer = libffn.Layer(**weights, trainable=True)
+    expected, gradient = layer(x, tape=libffn.Tape()), np.empty((40, 24), np.float32)
+    assert memory.each_failing(lambda: made.append(libffn.Tape(allocator=memory))) >= 1
+    tape = made.pop()
+    assert memory.each_failing(lambda: tape.reserve(layer, 20)) == 1
+    memory.asked, memory.failing = 0, 0
+    with pytest.raises(libffn.NoMemoryError):
+        layer(x, tape=tape)
+    memory.failing = None
+    with pytest.raises(libffn.InvalidError, match="the tape is empty"):
+        layer.backward(tape, x, {"up": gradient})
+    np.testing.assert_array_equal(layer(x, tape=tape), expected)
+    held = sum(memory.held.values())
+    for _ in range(3):
+        layer.backward(tape, x, {"up": gradient})
+        layer(x, tape=tape)
+    assert sum(memory.held.values()) == held  # it does not grow
+    del tape
+    assert not memory.held
+
+
 def test_an_allocator_that_raises_has_no_memory(weights):
     def refuse(size, alignment):
         raise RuntimeError("no")

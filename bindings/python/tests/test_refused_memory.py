@@ -79,6 +79,16 @@ for engine in ("blas", "native"):
     in_new_thread(lambda: fresh(x, threads=2))
     each_refused("call with a context", lambda: fresh(x, context=libffn.Context(2)))
 in_new_thread(libffn.thread_info)
+
+trainable, tape, gradients = libffn.Layer(up, down, activation="gelu", trainable=True), libffn.Tape(), {"up": np.empty_like(up)}
+def step():
+    y = trainable(x, tape=tape, dropout=libffn.Dropout(hidden=0.1))
+    trainable.backward(tape, y, gradients, d_x=out)
+    libffn.clip_global_norm(gradients, 1e9)
+    libffn.sgd_step(np.empty_like(up), gradients["up"], learning_rate=0.1)
+    trainable.update(up=up)
+each_refused("Tape", libffn.Tape)
+in_new_thread(step)
 each_refused("Context", lambda: libffn.Context(3))
 each_refused("weights", layer.weights)
 each_refused("info", lambda: (layer.info, model.info, libffn.Context(1).info))
@@ -89,5 +99,5 @@ each_refused("layer", lambda: model.layer(0))
 each_refused("load", lambda: libffn.load(path, layer=0))
 """, tmp_path, **refusing)  # fmt: skip
     counts = [(name, int(count)) for name, count in (line.rsplit(" ", 1) for line in printed.splitlines())]
-    for name in ("Layer", "first call of a thread", "call with a context", "Context", "Model", "layer", "load"):
+    for name in ("Layer", "first call of a thread", "call with a context", "Context", "Tape", "Model", "layer", "load"):
         assert sum(count for entry, count in counts if entry == name) >= 1, f"nothing was refused in {name}: {printed}"
