@@ -233,6 +233,8 @@ constants! {
         TANH_BRANCH_SCALE = FFN_LAYER_TANH_BRANCH_SCALE,
         /// a = tanh(tensor).
         TANH_RESIDUAL_SCALE = FFN_LAYER_TANH_RESIDUAL_SCALE,
+        /// It may be recorded, run with dropout, and updated. Its engine is BLAS.
+        TRAINABLE = FFN_LAYER_TRAINABLE,
     }
 }
 

@@ -4,9 +4,9 @@ use std::mem::{size_of, size_of_val};
 use std::ptr::{null, null_mut, NonNull};
 
 use crate::{allocator, error::check, sys, Activation, Context, Engine, Error, Isa, LayerOptions, Norm, NormSlot, Residual, Result, Role, Run};
-use crate::{Tensor, TensorMut};
+use crate::{Recorded, Tape, Tensor, TensorMut};
 
-/// Packed weights and configuration. A layer never changes, so that threads share it.
+/// Packed weights and configuration. A layer never changes but by [`Layer::update`], so that threads share it.
 ///
 /// ```
 /// use libffn::{Activation, Layer, LayerOptions, Role, Tensor};
@@ -30,7 +30,7 @@ pub struct Layer {
     _allocator: allocator::Kept,
 }
 
-// SAFETY: a layer never changes after it was made, belongs to no thread, and its allocator is Send and Sync.
+// SAFETY: a layer never changes after it was made, but through &mut self; it belongs to no thread, and its allocator is Send and Sync.
 unsafe impl Send for Layer {}
 // SAFETY: likewise.
 unsafe impl Sync for Layer {}
@@ -108,21 +108,71 @@ impl Layer {
 
     /// Runs the layer on sequences, with strides, with a residual of its own, or in place.
     #[inline]
-    pub fn run(&self, run: Run<'_>) -> Result<()> {
+    pub fn run(&self, run: Run<'_, '_>) -> Result<()> {
         self.run_raw(null_mut(), run)
     }
 
     /// The same with the context's threads and scratch memory.
     #[inline]
-    pub fn run_in(&self, context: &mut Context, run: Run<'_>) -> Result<()> {
+    pub fn run_in(&self, context: &mut Context, run: Run<'_, '_>) -> Result<()> {
         context.lend(|context| self.run_raw(context, run))
     }
 
     #[inline]
-    fn run_raw(&self, context: *mut sys::ffn_context_t, run: Run<'_>) -> Result<()> {
+    fn run_raw(&self, context: *mut sys::ffn_context_t, run: Run<'_, '_>) -> Result<()> {
         let given = run.describe(self.d_model, self.d_out)?;
         // SAFETY: a live layer, a live context or NULL, and rows that were checked to lie within their slices.
         check(unsafe { sys::ffn_layer_run(self.raw.as_ptr(), context, &given) })
+    }
+
+    /// Runs a trainable layer ([`LayerFlags::TRAINABLE`](crate::LayerFlags::TRAINABLE)) and records the run on the tape, for
+    /// [`Recorded::backward`]. The input and an external residual stay borrowed until that is done, the layer and the tape too; the output does not.
+    /// It may not be in place of the input or the residual.
+    pub fn record<'t>(&'t self, tape: &'t mut Tape, run: Run<'t, '_>) -> Result<Recorded<'t>> {
+        self.record_raw(null_mut(), tape, run)
+    }
+
+    /// The same with the context's threads and scratch memory.
+    pub fn record_in<'t>(&'t self, context: &mut Context, tape: &'t mut Tape, run: Run<'t, '_>) -> Result<Recorded<'t>> {
+        context.lend(|context| self.record_raw(context, tape, run))
+    }
+
+    fn record_raw<'t>(&'t self, context: *mut sys::ffn_context_t, tape: &'t mut Tape, run: Run<'t, '_>) -> Result<Recorded<'t>> {
+        let mut given = run.describe(self.d_model, self.d_out)?;
+        given.tape = tape.as_mut_ptr();
+        // SAFETY: as in run_raw; what the tape borrows is borrowed for as long as what is given back lives.
+        check(unsafe { sys::ffn_layer_run(self.raw.as_ptr(), context, &given) })?;
+        Ok(Recorded::new(self, tape, given.batch as usize, given.length as usize))
+    }
+
+    /// Puts new values of some tensors into a trainable layer, by role, each in the shape that the layer has it in, from any strides. Nothing is
+    /// changed unless all are right.
+    ///
+    /// ```
+    /// # use libffn::{Activation, Layer, LayerFlags, LayerOptions, Role, Tensor};
+    /// # fn main() -> libffn::Result<()> {
+    /// # let weights = [1.0, 0.0, 0.0, 1.0];
+    /// # let tensors = [Tensor::new(Role::UP_WEIGHT, &weights, &[2, 2])?, Tensor::new(Role::DOWN_WEIGHT, &weights, &[2, 2])?];
+    /// let mut layer = Layer::new(LayerOptions::new().activation(Activation::RELU).flags(LayerFlags::TRAINABLE), &tensors)?;
+    /// layer.update(&[Tensor::new(Role::DOWN_WEIGHT, &[2.0, 0.0, 0.0, 2.0], &[2, 2])?])?;
+    /// let mut y = [0.0; 2];
+    /// layer.forward(&[3.0, 4.0], &mut y)?;
+    /// assert_eq!(y, [6.0, 8.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update(&mut self, tensors: &[Tensor<'_>]) -> Result<()> {
+        self.update_raw(null_mut(), tensors)
+    }
+
+    /// The same with the context's threads.
+    pub fn update_in(&mut self, context: &mut Context, tensors: &[Tensor<'_>]) -> Result<()> {
+        context.lend(|context| self.update_raw(context, tensors))
+    }
+
+    fn update_raw(&mut self, context: *mut sys::ffn_context_t, tensors: &[Tensor<'_>]) -> Result<()> {
+        // SAFETY: a live layer that no one else uses, a live context or NULL, and tensors that were checked to lie within their arrays.
+        check(unsafe { sys::ffn_layer_update(self.raw.as_ptr(), context, tensors.as_ptr().cast(), tensors.len() as u64) })
     }
 
     /// Allocates the calling thread's own scratch memory for up to `tokens` tokens. Of a context: [`Context::reserve`].

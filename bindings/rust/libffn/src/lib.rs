@@ -27,9 +27,11 @@
 //! # }
 //! ```
 //!
-//! - A [`Layer`] never changes: any number of threads may use one at once.
+//! - A [`Layer`] never changes but by [`Layer::update`]: any number of threads may use one at once.
 //! - A [`Context`] is threads and scratch memory, for one call at a time. Functions that end in `_in` take one; the others compute on the calling
 //!   thread alone, in scratch memory that the thread keeps.
+//! - A layer made with [`LayerFlags::TRAINABLE`] is trained: [`Layer::record`] runs it onto a [`Tape`], [`Recorded::backward`] gives gradients,
+//!   [`adamw_step`] and [`Layer::update`] take the step.
 //! - Strides are in bytes.
 //! - A failure is an [`Error`] with the library's status and sentence, and nothing else has happened. The library never prints, never aborts,
 //!   and changes no global state. What the borrow checker rules out is not asked at run time: arrays that overlap, a context used twice.
@@ -81,31 +83,82 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! An input that changes, or goes, between a recorded run and its backward pass; and a layer that is updated meanwhile:
+//!
+//! ```compile_fail,E0506
+//! # use libffn::{Backward, Layer, Run, Tape};
+//! # fn change(layer: &Layer, tape: &mut Tape, mut x: [f32; 4], d_y: &[f32]) -> libffn::Result<()> {
+//! let mut y = [0.0; 4];
+//! let mut recorded = layer.record(tape, Run::new(&x, &mut y))?;
+//! x[0] = 1.0;
+//! recorded.backward(Backward::new(d_y), &mut [])
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0597
+//! # use libffn::{Backward, Layer, Run, Tape};
+//! # fn dangle(layer: &Layer, tape: &mut Tape, y: &mut [f32], d_y: &[f32]) -> libffn::Result<()> {
+//! let mut recorded = {
+//!     let x = vec![1.0; 4];
+//!     layer.record(tape, Run::new(&x, y))?
+//! };
+//! recorded.backward(Backward::new(d_y), &mut [])
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0502
+//! # use libffn::{Backward, Layer, Run, Tape};
+//! # fn update(layer: &mut Layer, tape: &mut Tape, x: &[f32], y: &mut [f32], d_y: &[f32]) -> libffn::Result<()> {
+//! let mut recorded = layer.record(tape, Run::new(x, y))?;
+//! layer.update(&[])?;
+//! recorded.backward(Backward::new(d_y), &mut [])
+//! # }
+//! ```
+//!
+//! One tape for two runs at once:
+//!
+//! ```compile_fail,E0499
+//! # use libffn::{Backward, Layer, Run, Tape};
+//! # fn twice(layer: &Layer, tape: &mut Tape, x: &[f32], y: &mut [f32], d_y: &[f32]) -> libffn::Result<()> {
+//! let mut first = layer.record(tape, Run::new(x, y))?;
+//! let second = layer.record(tape, Run::new(x, y))?;
+//! first.backward(Backward::new(d_y), &mut [])
+//! # }
+//! ```
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod allocator;
 mod constants;
 mod context;
+mod dropout;
 mod error;
+mod init;
 mod layer;
 #[cfg(feature = "io")]
 mod model;
+mod optimisers;
 mod options;
 mod parallel;
 mod run;
+mod tape;
 mod tensor;
 mod version;
 
 pub use allocator::Allocator;
 pub use constants::{Activation, Engine, Isa, LayerFlags, Norm, NormSlot, Residual, Role};
 pub use context::{thread_info, Context, ContextInfo, ContextOptions};
+pub use dropout::{Dropout, DropoutSite};
 pub use error::{Error, Result, Status};
+pub use init::{weight_init, InitOptions, InitScheme};
 pub use layer::{gated_d_ff, Layer, LayerInfo};
 #[cfg(feature = "io")]
 pub use model::{Model, ModelInfo, ModelLayer, ModelOptions, ModelTensor};
+pub use optimisers::{adamw_step, adamw_step_in, clip_global_norm, clip_global_norm_in, sgd_step, sgd_step_in, AdamwOptions, SgdOptions};
 pub use options::LayerOptions;
 pub use run::Run;
+pub use tape::{Backward, Recorded, Tape, TapeOptions};
 pub use tensor::{Tensor, TensorMut};
 pub use version::{abi_version, build_info, version, version_string};
 

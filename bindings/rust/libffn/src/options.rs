@@ -101,7 +101,7 @@ impl LayerOptions {
         engine: Engine,
         /// Use no level above it. `FFN_MAX_ISA` in the environment lowers it further.
         max_isa: Isa,
-        /// tanh for the scales.
+        /// tanh for the scales; to be trained.
         flags: LayerFlags,
     }
 

@@ -1,5 +1,5 @@
 //! A run: sequences with strides, an external residual, in place.
-use crate::{sys, Error, Result};
+use crate::{sys, Dropout, Error, Result};
 
 /// The arrays of one run, for [`Layer::run`](crate::Layer::run). Strides are in bytes; rows are dense.
 ///
@@ -17,11 +17,14 @@ use crate::{sys, Error, Result};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// `'x` is what is read, `'y` what is written.
 #[derive(Debug)]
-pub struct Run<'a> {
-    x: Option<&'a [f32]>, // None: y's
-    y: &'a mut [f32],
-    residual: External<'a>,
+pub struct Run<'x, 'y> {
+    x: Option<&'x [f32]>, // None: y's
+    y: &'y mut [f32],
+    residual: External<'x>,
+    dropout: Option<&'x Dropout>,
     rows: Option<(usize, usize)>,
     x_stride: [usize; 2],
     y_stride: [usize; 2],
@@ -29,22 +32,23 @@ pub struct Run<'a> {
 }
 
 #[derive(Debug)]
-enum External<'a> {
+enum External<'x> {
     Absent,
-    Array(&'a [f32]),
+    Array(&'x [f32]),
     Output,
 }
 
-impl<'a> Run<'a> {
+impl<'x, 'y> Run<'x, 'y> {
     /// From x to y; without [`Run::batch`] one sequence, contiguous, of as many rows as `x` has.
     #[inline]
-    pub fn new(x: &'a [f32], y: &'a mut [f32]) -> Self {
+    pub fn new(x: &'x [f32], y: &'y mut [f32]) -> Self {
         let zero = [0; 2];
-        Run { x: Some(x), y, residual: External::Absent, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
+        let residual = External::Absent;
+        Run { x: Some(x), y, residual, dropout: None, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
     }
 
     /// The output in place of the input.
-    pub fn in_place(y: &'a mut [f32]) -> Self {
+    pub fn in_place(y: &'y mut [f32]) -> Self {
         Run { x: None, ..Run::new(&[], y) }
     }
 
@@ -55,7 +59,7 @@ impl<'a> Run<'a> {
     }
 
     /// The residual of a layer with [`Residual::EXTERNAL`](crate::Residual::EXTERNAL): as many rows, of `d_out`.
-    pub fn residual(mut self, residual: &'a [f32]) -> Self {
+    pub fn residual(mut self, residual: &'x [f32]) -> Self {
         self.residual = External::Array(residual);
         self
     }
@@ -63,6 +67,12 @@ impl<'a> Run<'a> {
     /// The residual is what y holds.
     pub fn residual_in_place(mut self) -> Self {
         self.residual = External::Output;
+        self
+    }
+
+    /// Dropout, of a trainable layer. Without [`Run::batch`] all rows are one sequence.
+    pub fn dropout(mut self, dropout: &'x Dropout) -> Self {
+        self.dropout = Some(dropout);
         self
     }
 
@@ -112,6 +122,7 @@ impl<'a> Run<'a> {
             x: x_data.cast(),
             y: y_data.cast(),
             residual: residual.cast(),
+            dropout: self.dropout.map_or(std::ptr::null(), |dropout| dropout.raw()),
             ..Default::default()
         })
     }
@@ -122,20 +133,20 @@ fn count(name: &str, number: usize) -> Result<i64> {
 }
 
 /// The rows of one array, and what it has.
-struct Rows {
-    name: &'static str,
-    numbers: usize,
-    batch: usize,
-    length: usize,
-    width: usize,
-    stride: [usize; 2],
-    whole: bool, // no number may be left over
+pub(crate) struct Rows {
+    pub(crate) name: &'static str,
+    pub(crate) numbers: usize,
+    pub(crate) batch: usize,
+    pub(crate) length: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: [usize; 2],
+    pub(crate) whole: bool, // no number may be left over
 }
 
 impl Rows {
     /// The strides as the library is given them, resolved, so that what is checked here is what it uses.
     #[inline]
-    fn strides(&self) -> Result<[i64; 2]> {
+    pub(crate) fn strides(&self) -> Result<[i64; 2]> {
         let given = |stride, default: Option<usize>| if stride != 0 { Some(stride) } else { default };
         let row_bytes = self.width.checked_mul(4);
         let row = given(self.stride[1], row_bytes);

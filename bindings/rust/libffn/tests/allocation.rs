@@ -8,7 +8,10 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use libffn::{Activation, Context, ContextOptions, Layer, LayerOptions, Result, Role, Run, Status, Tensor, TensorMut};
+use libffn::{
+    Activation, Backward, Context, ContextOptions, Layer, LayerFlags, LayerOptions, Result, Role, Run, SgdOptions, Status, Tape, TapeOptions,
+};
+use libffn::{Tensor, TensorMut};
 
 extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
@@ -167,6 +170,36 @@ fn every_allocation_of_layers_and_contexts_may_fail() {
         scope.spawn(|| {
             let (count, _) = each_fails(libffn::thread_info);
             assert_eq!(count, 1, "a new thread's context");
+        });
+    });
+}
+
+#[test]
+fn every_allocation_of_training_may_fail() {
+    let weights = identity();
+    let mut options = LayerOptions::new();
+    options.activation(Activation::RELU).flags(LayerFlags::TRAINABLE);
+    let mut layer = Layer::new(&options, &tensors(&weights)).unwrap();
+    let (x, mut y, mut d_x) = ([3.0; TOKENS * WIDTH], [0.0; TOKENS * WIDTH], [0.0; TOKENS * WIDTH]);
+
+    let (count, mut tape) = each_fails(|| Tape::new(&TapeOptions::new()));
+    assert_eq!(count, 1, "a tape");
+    let (count, ()) = each_fails(|| tape.reserve(&layer, 2));
+    assert_eq!(count, 1, "a tape's memory");
+    let mut context = Context::new(ContextOptions::new().threads(1)).unwrap();
+    let (count, ()) = each_fails(|| layer.record_in(&mut context, &mut tape, Run::new(&x, &mut y)).map(|_| ()));
+    assert!(count >= 1, "{count}: a larger tape, scratch memory");
+    let mut recorded = layer.record_in(&mut context, &mut tape, Run::new(&x, &mut y)).unwrap();
+    let (_, ()) = each_fails(|| recorded.backward_in(&mut context, Backward::new(&y).d_x(&mut d_x), &mut []));
+    assert_eq!((y, d_x), (x, x));
+    let (count, ()) = each_fails(|| layer.update_in(&mut context, &tensors(&weights)));
+    assert_eq!(count, 0, "an update takes none");
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut weight = [1.0; WIDTH];
+            let (count, ()) = each_fails(|| libffn::sgd_step(&SgdOptions::new(0.0), &mut weight, &[1.0; WIDTH], None));
+            assert_eq!((count, weight), (1, [1.0; WIDTH]), "a new thread's context");
         });
     });
 }

@@ -28,7 +28,7 @@ fn what_may_move_and_what_may_be_shared() {
     fn is_shared<T: Send + Sync>() {}
     moves::<Context>(); // and is not Sync: the documentation has an example that does not compile
     moves::<libffn::TensorMut<'_>>();
-    moves::<Run<'_>>();
+    moves::<Run<'_, '_>>();
     is_shared::<Layer>();
     is_shared::<libffn::LayerOptions>();
     is_shared::<ContextOptions>();

@@ -31,7 +31,8 @@ fn rows_beyond_their_slice_are_refused() {
     let row = 4 * D_MODEL;
     let x = &case.x[..4 * D_MODEL];
     let mut y = vec![7.0; 4 * D_MODEL];
-    let mut run = |words: &str, change: fn(Run<'_>, usize) -> Run<'_>| refused(layer.run(change(Run::new(x, &mut y), row)), words);
+    let mut run =
+        |words: &str, change: for<'x, 'y> fn(Run<'x, 'y>, usize) -> Run<'x, 'y>| refused(layer.run(change(Run::new(x, &mut y), row)), words);
     run("x has 96 numbers, must have at least 1 * 5 rows", |run, _| run.batch(1, 5));
     run("x has 96 numbers", |run, row| run.batch(2, 2).x_stride(3 * row + 4, row));
     run("y has 96 numbers", |run, row| run.batch(2, 2).y_stride(0, 2 * row));

@@ -7,5 +7,7 @@ mod layers;
 #[cfg(feature = "io")]
 mod models;
 mod names;
+mod optimisers;
 mod reference;
 mod runs;
+mod training;

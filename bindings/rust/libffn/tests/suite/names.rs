@@ -9,9 +9,6 @@ const LEFT_TO_SYS: &[&str] = &[
     "FFN_OK", "FFN_ROLE_NONE", "FFN_DTYPE_", // this crate's own business
     "ffn_status_name", "ffn_io_status_name", // Status has Debug
     "ffn_npy_", // Rust has crates for .npy arrays
-    // training: not yet
-    "FFN_INIT_", "FFN_SGD_", "ffn_weight_init", "ffn_sgd_step", "ffn_adamw_step", "ffn_clip_global_norm",
-    "FFN_LAYER_TRAINABLE", "FFN_DROPOUT_", "FFN_TAPE_", "FFN_BACKWARD_", "ffn_tape_", "ffn_layer_backward", "ffn_layer_update",
     "FFN_MOE_", "ffn_moe_", // mixture of experts: with the layer
 ];
 
