@@ -9,6 +9,8 @@
  *     ffn::layer layer(options, {ffn::tensor(FFN_ROLE_UP_WEIGHT, up, {2048, 512}), ffn::tensor(FFN_ROLE_DOWN_WEIGHT, down, {512, 2048})});
  *     layer.forward(x, y);                                             std::vector<float>, or anything with data() and size()
  *
+ * A layer made with FFN_LAYER_TRAINABLE is trained by layer.record(tape, x, y), layer.backward(tape, d_y, d_x, gradients) and layer.update(tensors).
+ *
  * Two forms of each function that can fail. `name` throws ffn::error, with the status and the library's sentence. `try_name` is noexcept and
  * returns the status; ffn::last_error() then has the sentence, and what it would have made is as before. With -fno-exceptions the second form
  * is the only one. No function here allocates memory of its own, in either form.
@@ -223,6 +225,51 @@ inline ffn_tensor_t tensor(std::uint32_t role, span<const float> array, std::ini
 }
 #endif
 
+/* The same for what is written: the gradient of a tensor. Strides: tensor_at. */
+inline ffn_status_t try_gradient(ffn_tensor_t &made, std::uint32_t role, span<float> array, std::initializer_list<std::int64_t> shape) noexcept {
+    return try_tensor(made, role, span<const float>(array.data(), array.size()), shape);
+}
+
+#if FFN_EXCEPTIONS
+inline ffn_tensor_t gradient(std::uint32_t role, span<float> array, std::initializer_list<std::int64_t> shape) {
+    ffn_tensor_t made = {};
+    detail::check(try_gradient(made, role, array, shape));
+    return made;
+}
+#endif
+
+/* ------------------------------------------------------------------ Tapes */
+
+using dropout_options = detail::sized<ffn_dropout_t>;
+using tape_options = detail::sized<ffn_tape_options_t>;
+using backward_options = detail::sized<ffn_backward_t>;
+
+/* What layer::record leaves for layer::backward. It borrows x, which must stay as it is until then. One call at a time. */
+class tape : public detail::owner<ffn_tape_t, ffn_tape_free> {
+public:
+    using owner::owner;
+
+    ffn_status_t try_create(const ffn_tape_options_t &options = tape_options()) noexcept {
+        ffn_tape_t *made = nullptr;
+        ffn_status_t status = detail::told(ffn_tape_create(&options, &made));
+        if (status == FFN_OK) reset(made);
+        return status;
+    }
+
+    ffn_status_t try_reserve(const ffn_layer_t *layer, std::int64_t tokens) noexcept {
+        return detail::told(ffn_tape_reserve(get(), layer, tokens));
+    }
+
+#if FFN_EXCEPTIONS
+    explicit tape(const ffn_tape_options_t &options) { detail::check(try_create(options)); }
+    void reserve(const ffn_layer_t *layer, std::int64_t tokens) { detail::check(try_reserve(layer, tokens)); }
+#endif
+
+private:
+    friend class layer;
+    std::size_t tokens_ = 0; /* that layer::record recorded */
+};
+
 /* ----------------------------------------------------------------- Layers */
 
 using layer_options = detail::sized<ffn_layer_options_t>;
@@ -255,6 +302,52 @@ public:
         return detail::told(ffn_layer_run(get(), in ? in->get() : nullptr, &options));
     }
 
+    /* Training: try_forward onto a tape, for try_backward. All of x is one sequence to dropout (nullptr: none); try_run has sequences. y must not be x. */
+    ffn_status_t try_record(tape &onto, span<const float> x, span<float> y, const ffn_dropout_t *dropout = nullptr,
+                            context *in = nullptr) const noexcept {
+        const std::size_t tokens = x.size() / d_model_;
+        if (!get() || x.size() % d_model_ || y.size() / d_out_ != tokens || y.size() % d_out_) return wrong_sizes(x.size(), y.size());
+        if (!onto) return detail::fail(FFN_INVALID, "%s", "the tape is empty: create it first");
+        run_options options;
+        options.batch = 1;
+        options.length = static_cast<std::int64_t>(tokens);
+        options.x = x.data();
+        options.y = y.data();
+        options.dropout = dropout;
+        options.tape = onto.get();
+        ffn_status_t status = try_run(options, in);
+        if (status == FFN_OK) onto.tokens_ = tokens;
+        return status;
+    }
+
+    /* The backward pass of what try_record recorded, from the derivatives of a loss by y, as many as y had: those by x go into d_x, as many as x had
+     * (it may be d_y; empty: not wanted), those by tensors into `gradients`, by role. accumulate adds to what the gradients hold. */
+    ffn_status_t try_backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, bool accumulate = false,
+                              context *in = nullptr) const noexcept {
+        const std::size_t tokens = recorded.tokens_;
+        if (d_y.size() != tokens * d_out_ || (!d_x.empty() && d_x.size() != tokens * d_model_))
+            return detail::fail(FFN_INVALID, "d_y has %zu numbers and d_x %zu, must have %zu and %zu (or 0), for the %zu tokens of the tape", d_y.size(),
+                                d_x.size(), tokens * d_out_, tokens * d_model_, tokens);
+        backward_options options;
+        options.flags = accumulate ? std::uint32_t{FFN_BACKWARD_ACCUMULATE} : 0;
+        options.tape = recorded.get();
+        options.d_y = d_y.data();
+        options.d_x = d_x.data();
+        options.gradients = gradients.data();
+        options.gradient_count = gradients.size();
+        return try_backward(options, in);
+    }
+
+    /* With strides, an external residual's derivatives, of what try_run recorded: the pointers in it are the caller's word. */
+    ffn_status_t try_backward(const ffn_backward_t &options, context *in = nullptr) const noexcept {
+        return detail::told(ffn_layer_backward(get(), in ? in->get() : nullptr, &options));
+    }
+
+    /* Puts new values of some tensors into a trainable layer. No other call may be using it. */
+    ffn_status_t try_update(span<const ffn_tensor_t> tensors, context *in = nullptr) noexcept {
+        return detail::told(ffn_layer_update(get(), in ? in->get() : nullptr, tensors.data(), tensors.size()));
+    }
+
     /* Gives the weights of one role back, contiguous. */
     ffn_status_t try_read(std::uint32_t role, span<float> out, std::initializer_list<std::int64_t> shape) const noexcept {
         ffn_tensor_t view = {};
@@ -276,6 +369,22 @@ public:
 
     void forward(span<const float> x, span<float> y, context *in = nullptr) const { detail::check(try_forward(x, y, in)); }
     void run(const ffn_run_t &options, context *in = nullptr) const { detail::check(try_run(options, in)); }
+    void record(tape &onto, span<const float> x, span<float> y, const ffn_dropout_t *dropout = nullptr, context *in = nullptr) const {
+        detail::check(try_record(onto, x, y, dropout, in));
+    }
+    void backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, bool accumulate = false,
+                  context *in = nullptr) const {
+        detail::check(try_backward(recorded, d_y, d_x, gradients, accumulate, in));
+    }
+    void backward(tape &recorded, span<const float> d_y, span<float> d_x, std::initializer_list<ffn_tensor_t> gradients, bool accumulate = false,
+                  context *in = nullptr) const {
+        backward(recorded, d_y, d_x, span<const ffn_tensor_t>(gradients.begin(), gradients.size()), accumulate, in);
+    }
+    void backward(const ffn_backward_t &options, context *in = nullptr) const { detail::check(try_backward(options, in)); }
+    void update(span<const ffn_tensor_t> tensors, context *in = nullptr) { detail::check(try_update(tensors, in)); }
+    void update(std::initializer_list<ffn_tensor_t> tensors, context *in = nullptr) {
+        update(span<const ffn_tensor_t>(tensors.begin(), tensors.size()), in);
+    }
     void read(std::uint32_t role, span<float> out, std::initializer_list<std::int64_t> shape) const { detail::check(try_read(role, out, shape)); }
     ffn_layer_info_t info() const {
         ffn_layer_info_t info = {};
@@ -303,6 +412,60 @@ private:
 
     std::size_t d_model_ = 1, d_out_ = 1;
 };
+
+/* -------------------------------------------- Initialisation and optimisers */
+
+using init_options = detail::sized<ffn_init_options_t>;
+using sgd_options = detail::sized<ffn_sgd_options_t>;
+using adamw_options = detail::sized<ffn_adamw_options_t>;
+
+inline ffn_status_t try_weight_init(span<float> values, const ffn_init_options_t &options) noexcept {
+    return detail::told(ffn_weight_init(values.data(), static_cast<std::int64_t>(values.size()), &options));
+}
+
+/* velocity may be empty where there is no momentum. */
+inline ffn_status_t try_sgd_step(const ffn_sgd_options_t &options, span<float> weight, span<const float> gradient, span<float> velocity = {},
+                                 context *in = nullptr) noexcept {
+    const std::size_t n = weight.size();
+    if (gradient.size() != n || (!velocity.empty() && velocity.size() != n))
+        return detail::fail(FFN_INVALID, "gradient has %zu numbers and velocity %zu, weight %zu", gradient.size(), velocity.size(), n);
+    return detail::told(ffn_sgd_step(in ? in->get() : nullptr, &options, static_cast<std::int64_t>(n), weight.data(), gradient.data(),
+                                     velocity.empty() ? nullptr : velocity.data()));
+}
+
+inline ffn_status_t try_adamw_step(const ffn_adamw_options_t &options, span<float> weight, span<const float> gradient, span<float> first,
+                                   span<float> second, context *in = nullptr) noexcept {
+    const std::size_t n = weight.size();
+    if (gradient.size() != n || first.size() != n || second.size() != n)
+        return detail::fail(FFN_INVALID, "gradient has %zu numbers, first %zu and second %zu, weight %zu", gradient.size(), first.size(),
+                            second.size(), n);
+    return detail::told(ffn_adamw_step(in ? in->get() : nullptr, &options, static_cast<std::int64_t>(n), weight.data(), gradient.data(),
+                                       first.data(), second.data()));
+}
+
+/* arrays[i] has counts[i] numbers: the caller's word. */
+inline ffn_status_t try_clip_global_norm(double &norm, span<float *const> arrays, span<const std::int64_t> counts, double max_norm,
+                                         context *in = nullptr) noexcept {
+    if (arrays.size() != counts.size()) return detail::fail(FFN_INVALID, "there are %zu arrays and %zu counts", arrays.size(), counts.size());
+    return detail::told(ffn_clip_global_norm(in ? in->get() : nullptr, arrays.data(), counts.data(), arrays.size(), max_norm, &norm));
+}
+
+#if FFN_EXCEPTIONS
+inline void weight_init(span<float> values, const ffn_init_options_t &options) { detail::check(try_weight_init(values, options)); }
+inline void sgd_step(const ffn_sgd_options_t &options, span<float> weight, span<const float> gradient, span<float> velocity = {},
+                     context *in = nullptr) {
+    detail::check(try_sgd_step(options, weight, gradient, velocity, in));
+}
+inline void adamw_step(const ffn_adamw_options_t &options, span<float> weight, span<const float> gradient, span<float> first, span<float> second,
+                       context *in = nullptr) {
+    detail::check(try_adamw_step(options, weight, gradient, first, second, in));
+}
+inline double clip_global_norm(span<float *const> arrays, span<const std::int64_t> counts, double max_norm, context *in = nullptr) {
+    double norm = 0;
+    detail::check(try_clip_global_norm(norm, arrays, counts, max_norm, in));
+    return norm;
+}
+#endif
 
 } // namespace ffn
 
