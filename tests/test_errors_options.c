@@ -36,6 +36,8 @@ static void never_release(void *user, void *memory, uint64_t size)
 #define ALLOCATOR(size, reserved, allocate, release) (&(const ffn_allocator_t){size, reserved, NULL, allocate, release})
 #define WHOLE sizeof(ffn_allocator_t)
 
+static const ffn_moe_options_t no_moe; /* what is in one is test_moe_errors.c's */
+
 typedef struct row {
     base_t base;
     ffn_status_t status;
@@ -141,7 +143,8 @@ static const row_t rows[] = {
     {DENSE, FFN_INVALID, "down weight|missing", {SET(tensor_count, 1)}},
     {DENSE, FFN_INVALID, "tensor_count|64|63", {SET(tensor_count, 64)}},
     {DENSE, FFN_INVALID, "tensor_count|18446744073709551615|63", {SET(tensors, NOWHERE), SET(tensor_count, UINT64_MAX)}},
-    {DENSE, FFN_UNSUPPORTED, "moe|NULL", {SET(moe, NOWHERE)}},
+    {DENSE, FFN_INVALID, "ffn_moe_options_t|struct_size", {SET(moe, &no_moe)}},
+    {DENSE, FFN_UNSUPPORTED, "moe|FFN_LAYER_TRAINABLE", {SET(moe, &no_moe), SET(flags, FFN_LAYER_TRAINABLE)}},
     {DENSE, FFN_INVALID, "ffn_allocator_t|struct_size|0", {SET(allocator, ALLOCATOR(0, 0, refuse_to_allocate, never_release))}},
     {DENSE, FFN_INVALID, "ffn_allocator_t|struct_size|30", {SET(allocator, ALLOCATOR(30, 0, refuse_to_allocate, never_release))}},
     {DENSE, FFN_INVALID, "allocator.allocate|NULL", {SET(allocator, ALLOCATOR(8, 0, refuse_to_allocate, never_release))}},

@@ -110,6 +110,8 @@ static const row_t rows[] = {
     {EXTERNAL, FFN_INVALID, "row stride of residual|17|multiple of 4", {SET(residual_stride[1], 17)}},
     {EXTERNAL, FFN_INVALID, "sequence stride of residual|12|16", {SET(residual_stride[0], 12)}},
     {EXTERNAL, FFN_INVALID, "residual|address space", {SET(residual_stride[0], INT64_MAX - 3)}},
+
+    {PLAIN, FFN_INVALID, "moe|no mixture", {SET(moe, NOWHERE)}},
 };
 
 static ffn_run_t good_run(base_t base)

@@ -109,8 +109,8 @@ typedef struct row {
 #define SET(...) PATCH(ffn_tensor_t, __VA_ARGS__)
 
 static const row_t rows[] = {
-    {FFN_UNSUPPORTED, "expert|1|0", SET(expert, 1)},
-    {FFN_UNSUPPORTED, "expert|4294967295|0", SET(expert, UINT32_MAX)},
+    {FFN_INVALID, "expert|1|0", SET(expert, 1)},
+    {FFN_INVALID, "expert|4294967295|0", SET(expert, UINT32_MAX)},
     {FFN_UNSUPPORTED, "dtype|1|FFN_DTYPE_F32", SET(dtype, 1)},
     {FFN_UNSUPPORTED, "dtype|4294967295|FFN_DTYPE_F32", SET(dtype, UINT32_MAX)},
     {FFN_INVALID, "ndim|0", SET(ndim, 0)},
@@ -177,7 +177,7 @@ static void strides_that_leave_the_address_space_are_refused(void **state)
     }
 }
 
-/* One dimension more than the role has is a stack of experts, which a later version takes. The sizes of the layer come from the tensors here,
+/* One dimension more than the role has is a stack of experts, which a dense layer has none of. The sizes of the layer come from the tensors here,
  * and do not agree: what is wrong with one tensor is told first. */
 static void wrong_numbers_of_dimensions_are_told_before_wrong_sizes(void **state)
 {
@@ -197,7 +197,7 @@ static void wrong_numbers_of_dimensions_are_told_before_wrong_sizes(void **state
             if (ndim == right + 1) memmove(tensor->shape + 1, tensor->shape, 3 * sizeof *tensor->shape);
             if (ndim == right + 1) tensor->shape[0] = 8;
             snprintf(words, sizeof words, "ndim of %s is %u, must be %u", role_names[role], ndim, right);
-            check_create(given, ndim == right + 1 ? FFN_UNSUPPORTED : FFN_INVALID, words, words);
+            check_create(given, FFN_INVALID, words, words);
         }
     }
 }
@@ -232,7 +232,10 @@ static void unknown_roles_are_refused(void **state)
         given_t *given = take();
         char words[60];
         given->tensors[3].role = role;
-        snprintf(words, sizeof words, "role of tensors[3] is %u", role);
+        if (role >= FFN_ROLE_ROUTER_WEIGHT && role <= FFN_ROLE_LATENT_OUT_BIAS)
+            snprintf(words, sizeof words, "no mixture");
+        else
+            snprintf(words, sizeof words, "role of tensors[3] is %u", role);
         check_create(given, FFN_INVALID, words, words);
     }
 }

@@ -123,6 +123,12 @@ static void run_combine(const operation_t *op, int64_t n, float *out, float *con
     op->table->combine(n, out, in[0], in[1], in[2], in[3], in[4]);
 }
 
+static void run_mix(const operation_t *op, int64_t n, float *out, float *const in[INPUTS])
+{
+    static const float weights[] = {0.5f, -2, 3};
+    op->table->mix(n, out, __builtin_popcount(op->inputs), (const float *const *)(const void *)in, weights);
+}
+
 static void check_activations(const char *form, const uint32_t *inputs, int64_t count,
                               void (*run)(const operation_t *, int64_t, float *, float *const *))
 {
@@ -177,6 +183,18 @@ static void combine_keeps_to_its_operands(void **state)
         }
 }
 
+static void mix_keeps_to_its_operands(void **state)
+{
+    (void)state;
+    static const uint32_t inputs[] = {1, 3, 7};
+    for (int l = 0; l < level_count; l++)
+        for (int64_t i = 0; i < COUNT_OF(inputs); i++) {
+            operation_t op = {.table = levels[l].table, .inputs = inputs[i], .elementwise = true, .run = run_mix};
+            snprintf(op.name, sizeof op.name, "%s, mix, inputs %x", levels[l].name, (unsigned)inputs[i]);
+            check(&op);
+        }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -203,6 +221,7 @@ int main(void)
         cmocka_unit_test(gated_activations_keep_to_their_operands),
         cmocka_unit_test(norms_keep_to_their_operands),
         cmocka_unit_test(combine_keeps_to_its_operands),
+        cmocka_unit_test(mix_keeps_to_its_operands),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

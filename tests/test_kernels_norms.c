@@ -225,6 +225,32 @@ static void combine_is_the_formula_in_float32(void **state)
         }
 }
 
+/* Likewise: products and sums in the order of the rows. */
+static void mix_is_the_formula_in_float32(void **state)
+{
+    (void)state;
+    static float in[5][MOST], got[MOST];
+    const float *const rows[5] = {in[0], in[1], in[2], in[3], in[4]};
+    const float weights[5] = {0.25f, -1.5f, 1, 3e-20f, 0.7f};
+    rng_t rng = rng_make(test_seed());
+    for (int k = 0; k < 5; k++)
+        for (int64_t i = 0; i < MOST; i++) in[k][i] = i % 3 ? rng_normal(&rng) : rng_any_bits(&rng);
+    for (int l = 0; l < level_count; l++)
+        for (int64_t count = 0; count <= 5; count++) {
+            levels[l].table->mix(MOST, got, count, rows, weights);
+            for (int64_t i = 0; i < MOST; i++) {
+                float expected = count ? weights[0] * rows[0][i] : 0;
+                for (int64_t k = 1; k < count; k++) {
+                    const float product = weights[k] * rows[k][i];
+                    expected = expected + product;
+                }
+                if (ulp_distance(expected, got[i]) != 0)
+                    fail_msg("%s, mix of %lld, element %lld: expected %.9g, got %.9g", levels[l].name, (long long)count, (long long)i,
+                             (double)expected, (double)got[i]);
+            }
+        }
+}
+
 int main(void)
 {
     level_count = kernel_levels(levels);
@@ -236,6 +262,7 @@ int main(void)
         cmocka_unit_test(the_largest_and_smallest_numbers_are_normalised),
         cmocka_unit_test(one_nan_makes_a_row_of_nan),
         cmocka_unit_test(combine_is_the_formula_in_float32),
+        cmocka_unit_test(mix_is_the_formula_in_float32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

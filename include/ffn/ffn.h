@@ -11,6 +11,9 @@
  *     n = NORM_IN(x)                  h = NORM_MID( act(...) or act(...) * (...) )      computed from n
  *     f = NORM_BRANCH(W_down h + b_down)                                                y = NORM_OUT(a * r + c * f)
  *
+ * The same layer runs a mixture of experts, with options.moe: the branch is then a weighted sum of networks of either form, chosen for each token by
+ * a router, and of experts that all tokens share ("Mixture of experts: the layer" below).
+ *
  * Sources: the dense layer is Vaswani et al. 2017 (arXiv 1706.03762) section 3.3; the gated one Shazeer 2020 (arXiv 2002.05202), whose GLU,
  * bilinear, ReGLU, GEGLU and SwiGLU are the activations sigmoid, identity, relu, gelu and silu here.
  *
@@ -201,19 +204,42 @@ enum {
     FFN_ROLE_BRANCH_SCALE = 32,   /* c: [1] or [d_out]; absent: 1. LayerScale, Granite's multiplier, Conformer's half, a tanh gate (flag) */
     FFN_ROLE_RESIDUAL_SCALE = 33, /* a: [1] or [d_out]; absent: 1. Only with a residual */
     FFN_ROLE_XIELU_ALPHA_P = 34,  /* [1]  required by, and only allowed with, activation xielu: the learned scalar before its softplus */
-    FFN_ROLE_XIELU_ALPHA_N = 35   /* [1]  likewise */
+    FFN_ROLE_XIELU_ALPHA_N = 35,  /* [1]  likewise */
+
+    /* Only with options.moe. E experts and Z identity experts; d_expert is d_model, or with latent projections their width d_latent. The roles 1 to 6
+     * and 18, 19 are then each expert's own, [d_ff, d_expert], [d_ff], [d_expert, d_ff] (without latent projections [d_out, d_ff]), ...: see
+     * ffn_tensor_t.expert. All experts have the same shapes, and a role for all or for none. */
+    FFN_ROLE_ROUTER_WEIGHT = 40,      /* [E + Z, d_model]  absent: each run brings its routing */
+    FFN_ROLE_ROUTER_BIAS = 41,        /* [E + Z]           added to the logits. gpt-oss */
+    FFN_ROLE_ROUTER_NORM_WEIGHT = 42, /* [d_model]         only with moe.router_norm */
+    FFN_ROLE_SELECTION_BIAS = 43,     /* [E + Z]           chooses, and is in no weight. DeepSeek-V3's e_score_correction_bias */
+    FFN_ROLE_EXPERT_SCALE = 44,       /* [E + Z]           multiplies the weights. Gemma-4's per_expert_scale */
+    FFN_ROLE_COMBINE_BIAS = 45,       /* [d_out]           added once, after the combination. JetMoE */
+    FFN_ROLE_SHARED_UP_WEIGHT = 46,   /* [d_shared, d_model]  the experts that all tokens go to, as one network of their widths' sum */
+    FFN_ROLE_SHARED_UP_BIAS = 47,     /* [d_shared] */
+    FFN_ROLE_SHARED_GATE_WEIGHT = 48, /* [d_shared, d_model]  makes it gated */
+    FFN_ROLE_SHARED_GATE_BIAS = 49,   /* [d_shared] */
+    FFN_ROLE_SHARED_DOWN_WEIGHT = 50, /* [d_out, d_shared]  required by SHARED_UP_WEIGHT */
+    FFN_ROLE_SHARED_DOWN_BIAS = 51,   /* [d_out] */
+    FFN_ROLE_SHARED_SCALE_WEIGHT = 52, /* [1, d_model]     multiplies the shared experts by sigmoid(w x). Qwen2-MoE's shared_expert_gate */
+    FFN_ROLE_LATENT_IN_WEIGHT = 53,   /* [d_latent, d_model]  before the routed experts, and with it */
+    FFN_ROLE_LATENT_IN_BIAS = 54,     /* [d_latent] */
+    FFN_ROLE_LATENT_OUT_WEIGHT = 55,  /* [d_out, d_latent]    behind their sum. Nemotron-H */
+    FFN_ROLE_LATENT_OUT_BIAS = 56     /* [d_out] */
 };
 
 typedef struct ffn_quant ffn_quant_t;              /* scales and zero points of narrow weights: a later version */
-typedef struct ffn_moe_options ffn_moe_options_t;  /* mixture of experts: a later version */
+typedef struct ffn_moe_options ffn_moe_options_t;  /* the options of a mixture of experts */
+typedef struct ffn_moe_run ffn_moe_run_t;          /* what is particular to a run of one */
 
 /* One role-tagged view of an array of the caller's. 128 bytes, frozen. In 64-bit builds and in 32-bit ones pointers differ in size; the
  * order of the fields does not. */
 typedef struct ffn_tensor {
     uint32_t role;            /* required: FFN_ROLE_* */
-    uint32_t expert;          /* 0 */
+    uint32_t expert;          /* of an expert's own role: the expert that it describes, or of a stack the first one. Else 0 */
     uint32_t dtype;           /* FFN_DTYPE_*; 0 is float32 */
-    uint32_t ndim;            /* required: 2 for the three matrices, 1 for the rest */
+    uint32_t ndim;            /* required: 2 for matrices, 1 for the rest. One more, of an expert's own role: a stack, whose first dimension counts
+                                 the experts from `expert` on. Each expert once, in any mixture of stacks and single tensors */
     void *data;               /* required: element [0, 0]; a multiple of 4. Read only, except by ffn_layer_read, which writes through it */
     int64_t shape[4];         /* required: the first ndim; the others 0 */
     int64_t stride[4];        /* bytes from an element to the next in each dimension; negative and 0 too (a broadcast); a multiple of 4.
@@ -328,16 +354,16 @@ typedef struct ffn_layer_options {
     float norm_eps[4];              /* >= 0, finite. 0: 1e-5 for layer, 1e-6 for rms. Must be 0 for affine and none */
     float norm_offset[4];           /* o above: 0, or 1 for the (1 + w) norms (Gemma, Nemotron, Qwen3-Next). Finite; must be 0 for none */
     uint32_t reserved;              /* 0 */
-    const ffn_tensor_t *tensors;    /* required: each role at most once */
+    const ffn_tensor_t *tensors;    /* required: each role at most once, of each expert */
     uint64_t tensor_count;
-    const ffn_moe_options_t *moe;   /* NULL */
+    const ffn_moe_options_t *moe;   /* NULL: a dense layer. Copied, with what it points to */
     const ffn_allocator_t *allocator; /* for the layer's memory. NULL: aligned_alloc and free. Copied */
 } ffn_layer_options_t;
 
 /* Makes a layer: checks the options, copies and packs the weights (one allocation; ffn_layer_info tells its size), and chooses engine and ISA
  * level for good. The context's threads help with the packing; NULL: the calling thread alone. *layer is NULL on failure.
  * Memory: the weights are held once. For the native engine d_ff and d_out are rounded up to whole panels (32 columns with AVX-512, else 16).
- * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a dtype, moe, unknown fields of a larger struct), FFN_BUSY. */
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a dtype, moe with FFN_LAYER_TRAINABLE, unknown fields of a larger struct), FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_create(ffn_context_t *context, const ffn_layer_options_t *options, ffn_layer_t **layer);
 
 /* Frees the layer. NULL is fine. No call may be using it. */
@@ -407,6 +433,7 @@ typedef struct ffn_run {
     uint32_t reserved;          /* 0 */
     const ffn_dropout_t *dropout; /* NULL: none. Only with a trainable layer */
     ffn_tape_t *tape;           /* NULL: no backward pass follows. Only with a trainable layer */
+    const ffn_moe_run_t *moe;   /* NULL: nothing particular. Only with a mixture of experts */
 } ffn_run_t;
 
 /* Runs the layer as ffn_layer_forward does, on sequences with strides of their own and with an external residual.
@@ -430,15 +457,21 @@ typedef struct ffn_layer_info_t {
     uint32_t isa;           /* as resolved: never AUTO */
     uint32_t reserved;      /* 0 */
     int64_t parameters;     /* numbers in all tensors given */
-    int64_t parameters_of[64]; /* by role: [FFN_ROLE_UP_WEIGHT] = d_ff * d_model, ... 0 for absent ones */
+    int64_t parameters_of[64]; /* by role: [FFN_ROLE_UP_WEIGHT] = d_ff * d_model, ... 0 for absent ones; of all experts together */
     uint64_t bytes;         /* memory that the layer holds */
+    int64_t experts;        /* with weights. 0: a dense layer, and so are the next four */
+    int64_t identity_experts;
+    int64_t top_k;
+    int64_t d_shared;       /* hidden width of the shared experts. 0: none */
+    int64_t d_latent;       /* 0: no latent projections */
+    int64_t active_parameters; /* that a token meets: all but those of experts - top_k experts. Of a dense layer: parameters */
 } ffn_layer_info_t;
 
 /* Writes what the layer is to *info: as many bytes as both sides know; what only a newer caller knows becomes 0. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_layer_info(const ffn_layer_t *layer, ffn_layer_info_t *info);
 
 /* Gives weights back: writes the tensors named by role into the caller's arrays (data, shape, stride as in ffn_layer_options_t; any subset; each
- * role at most once), exactly the numbers that ffn_layer_create was given. Nothing is written unless all are right. A view in which two
+ * role at most once, of each expert; stacks of any experts), exactly the numbers that ffn_layer_create was given. Nothing is written unless all are right. A view in which two
  * elements could share an address (stride 0, or one smaller than what it steps over) is refused; two views must not overlap. Interleaved and
  * transposed views are fine. Statuses: FFN_INVALID (also a role that the layer does not have), FFN_UNSUPPORTED (dtype). */
 FFN_API ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t *tensors, uint64_t tensor_count);
@@ -782,6 +815,83 @@ FFN_API ffn_status_t ffn_moe_loss_z(int64_t tokens, int64_t experts, const float
 /* Balancing without a loss (DeepSeek-V3, arXiv 2412.19437): selection_bias[e] += rate * sign(mean of the counts - counts[e]), after a step; no gradient.
  * counts [experts], each >= 0; rate finite, >= 0 (0.001 in DeepSeek-V3). Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_moe_update_bias(int64_t experts, const int64_t *counts, float rate, float *selection_bias);
+
+/* ----------------------------------------------- Mixture of experts: the layer */
+
+/* With options.moe a layer's branch is a mixture. n is NORM_IN(x); norms, residual and scales stand around it as around the dense branch:
+ *
+ *     f = NORM_BRANCH( sum over a token's slots of weight * EXPERT_id(n) + g * SHARED(n) + combine_bias )
+ *
+ * EXPERT_e is the dense or gated network of expert e's tensors, biases and NORM_MID within, with the layer's activation; an identity expert returns its
+ * input. SHARED is one more network for all tokens, g is sigmoid(w n) with a SHARED_SCALE_WEIGHT, else 1. With latent projections the experts compute
+ * on LATENT_IN n, and LATENT_OUT follows their weighted sum; router and shared experts see the full width. A slot of FFN_MOE_NO_EXPERT adds nothing: a
+ * token that lost all its experts is its residual, shared experts and combine bias.
+ *
+ * Routing, step by step, each as the function of that name does it:
+ *
+ *     ffn_moe_logits        of n (flag: of x), with ROUTER_WEIGHT, ROUTER_BIAS, ROUTER_NORM_WEIGHT
+ *     ffn_moe_route         with SELECTION_BIAS and EXPERT_SCALE; or ffn_moe_sparse_mixer; or ffn_moe_expert_choice
+ *     ffn_moe_second_expert if options.second
+ *     ffn_moe_limit         if options.capacity
+ *     ffn_moe_route         again on the ids that are left, with flag NORMALISE_LAST
+ *
+ * or what the caller has computed (ffn_moe_run_t.routing). docs/routing.md has the options of every published family.
+ *
+ * With the native engine, and without capacity and expert choice, a token's bits depend on the token and the layer alone, as ever; logits and ids do so
+ * with the blas engine too. A token whose logits have a NaN gets NaN outputs, and no other token does. */
+
+/* options.flags of ffn_moe_options_t */
+enum {
+    FFN_MOE_WEIGHT_ON_INPUT = 1,  /* EXPERT_id(weight * n), not weight * EXPERT_id(n): Llama-4 */
+    FFN_MOE_ROUTE_UNNORMED = 2,   /* the router's input is x, not NORM_IN(x): Gemma-4 */
+    FFN_MOE_NORMALISE_LAST = 4,   /* weights are normalised, and scaled, after choices were dropped, not before: NLLB-MoE */
+    FFN_MOE_SHARED_UNCLAMPED = 8  /* gate_max, up_limit and up_offset are the routed experts' alone: DeepSeek-V4 */
+};
+
+/* How experts are chosen. */
+enum {
+    FFN_MOE_CHOOSE_TOP_K = 0,        /* ffn_moe_route */
+    FFN_MOE_CHOOSE_SPARSE_MIXER = 1, /* ffn_moe_sparse_mixer, with jitter_eps; top_k is 2, router NULL */
+    FFN_MOE_CHOOSE_BY_EXPERTS = 2    /* ffn_moe_expert_choice on the scores: each expert takes capacity->capacity tokens of each group of
+                                        capacity->group_tokens, or as many as its factor makes; top_k is all experts; the weights are the scores */
+};
+
+typedef struct ffn_moe_options {
+    uint32_t struct_size;     /* required: sizeof(ffn_moe_options_t) */
+    uint32_t flags;           /* FFN_MOE_* of the list above or-ed */
+    int64_t experts;          /* E, 1 to FFN_MOE_EXPERTS_MOST together with Z. 0: as many as the tensors describe */
+    int64_t identity_experts; /* Z: ids E to E + Z - 1 return their input. LongCat. They need experts with d_out = d_model, or latent projections */
+    int64_t top_k;            /* required: choices of a token, 1 to E + Z */
+    uint32_t choose;          /* FFN_MOE_CHOOSE_* */
+    float jitter_eps;         /* of SPARSE_MIXER: finite, >= 0. Else 0 */
+    uint32_t router_norm;     /* FFN_NORM_NONE, FFN_NORM_LAYER or FFN_NORM_RMS: of the router's input */
+    float router_norm_eps;    /* as norm_eps */
+    uint64_t chunk_bytes;     /* tokens go through in chunks whose rows - normed, gathered, computed, waiting to be combined - take about so much
+                                 scratch memory. 0: 64 MiB. Every chunk reads the weights of the experts that it needs: smaller ones are slower */
+    const ffn_moe_router_options_t *router;     /* NULL: all defaults. With FFN_MOE_GIVEN_IDS each run brings ids, which are weighed by the logits: hash
+                                                   routing is ffn_moe_hash, then ffn_layer_run */
+    const ffn_moe_second_options_t *second;     /* NULL: none. top_k is 2; stream and first_token are the run's, and 0 here */
+    const ffn_moe_capacity_options_t *capacity; /* NULL: none. A group's tokens are routed before any is computed, so that ids and weights of a whole
+                                                   group (0: of the run) are held in scratch memory beyond chunk_bytes */
+} ffn_moe_options_t;
+
+/* Tokens are numbered batch * length + t. Arrays are contiguous and must not overlap each other, x, y and residual. */
+typedef struct ffn_moe_run {
+    uint32_t struct_size;  /* required: sizeof(ffn_moe_run_t) */
+    uint32_t flags;        /* 0: none is defined yet */
+    const ffn_moe_routing_t *routing; /* ids and weights in place of the router, second and capacity; its tokens, experts (E + Z) and top_k (1 to E + Z) are
+                                         the run's. With FFN_MOE_GIVEN_IDS required: ids alone, weights NULL, top_k the layer's. NULL: the layer routes */
+    const uint8_t *mask;   /* [tokens]  0: padding, which goes to no routed expert, takes no capacity and counts nowhere. NULL: none. Not with routing,
+                              which has its own */
+    uint64_t stream;       /* of second choices at random */
+    int64_t first_token;   /* likewise */
+    int32_t *ids;          /* [tokens, top_k]      written: where each token went. NULL: not wanted, likewise below. top_k is the routing's, if given */
+    float *weights;        /* [tokens, top_k] */
+    float *logits;         /* [tokens, E + Z]      of a layer that routes */
+    float *scores;         /* [tokens, E + Z]      likewise, for the losses; not of SPARSE_MIXER */
+    int64_t *counts;       /* [E + Z]              tokens that each expert computed */
+    ffn_moe_statistics_t *statistics; /* as ffn_moe_statistics has them, with the scores of a layer that routes; struct_size is the caller's */
+} ffn_moe_run_t;
 
 /* -------------------------------------------------------- Initialisation */
 

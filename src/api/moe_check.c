@@ -35,11 +35,6 @@ ffn_status_t ffni_moe_check_arrays(const moe_array_t *arrays, int count) {
     return FFN_OK;
 }
 
-ffn_status_t ffni_moe_check_range(const char *name, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return FFN_OK;
-    return ffni_fail(FFN_INVALID, "%s is %" PRId64 ", must be %" PRId64 " to %" PRId64, name, value, least, most);
-}
-
 ffn_status_t ffni_moe_read_routing(const ffn_moe_routing_t *given, ffn_moe_routing_t *routing) {
     ffn_status_t status = ffni_struct_read(routing, sizeof *routing, given, "ffn_moe_routing_t");
     if (status) return status;

@@ -5,6 +5,8 @@
 
 #include <ffn/ffn.h>
 
+#include "core/router_options.h"
+
 /* A contiguous array of a call. */
 typedef struct moe_array {
     const char *name;
@@ -16,9 +18,6 @@ typedef struct moe_array {
 /* Each is there if required, at a fit address, within the address space, and no written one overlaps another. */
 ffn_status_t ffni_moe_check_arrays(const moe_array_t *arrays, int count);
 
-/* "experts is 0, must be 1 to 512" */
-ffn_status_t ffni_moe_check_range(const char *name, int64_t value, int64_t least, int64_t most);
-
 /* Reads a caller's routing and checks its sizes; its arrays are the function's to check. */
 ffn_status_t ffni_moe_read_routing(const ffn_moe_routing_t *given, ffn_moe_routing_t *routing);
 
@@ -27,8 +26,6 @@ ffn_status_t ffni_moe_check_ids(const ffn_moe_routing_t *routing);
 
 /* One row of them. `what` and `row` are for the sentence: "token 3". */
 ffn_status_t ffni_moe_check_row(const int32_t *ids, int64_t top_k, int64_t experts, const char *what, int64_t row);
-
-enum { MOE_TOKENS_MOST = INT32_MAX };
 
 /* Rows of arrays in a list of moe_array_t. */
 #define MOE_IDS(routing, is_written) {"ids of the routing", (routing).ids, (routing).tokens * (routing).top_k, 4, 1, is_written}

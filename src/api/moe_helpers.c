@@ -3,20 +3,43 @@
 #include <ffn/ffn.h>
 
 #include "api/moe_check.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/fpenv.h"
 #include "base/structs.h"
 #include "core/capacity.h"
+#include "core/context.h"
+#include "core/router_options.h"
 #include "core/routing.h"
 #include "core/second_expert.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
+/* The context's scratch memory, as measured. */
+static ffn_status_t take_scratch(ffn_context_t *context, const arena_t *measured, int64_t tokens) {
+    if (measured->overflowed) return ffni_fail(FFN_NO_MEMORY, "scratch memory for the choices of %" PRId64 " tokens overflows", tokens);
+    if (context->scratch_limit && measured->used > context->scratch_limit)
+        return ffni_fail(FFN_NO_MEMORY, "scratch_limit of the context is %" PRIu64 " bytes, must be at least %" PRIu64 " to rank the choices of %" PRId64
+                         " tokens", context->scratch_limit, measured->used, tokens);
+    return ffni_context_scratch(context, measured->used);
+}
+
 /* ------------------------------------------------------------- Expert choice */
+
+static ffn_status_t choose(ffn_context_t *context, int64_t capacity, int64_t group, const float *scores, const ffn_moe_routing_t *routing) {
+    arena_t measure = {0};
+    ffni_expert_choice_lay_out(group, routing, &measure);
+    ffn_status_t status = take_scratch(context, &measure, routing->tokens);
+    if (status) return status;
+    arena_t arena = {.base = context->scratch};
+    capacity_scratch_t scratch = ffni_expert_choice_lay_out(group, routing, &arena);
+    for (int64_t begin = 0; begin < routing->tokens; begin += minimum(group, routing->tokens - begin))
+        ffni_expert_choice_rank(capacity, begin, minimum(group, routing->tokens - begin), scores, routing, &scratch);
+    return ffni_expert_choice_fill(scores, routing, &scratch);
+}
 
 ffn_status_t ffn_moe_expert_choice(ffn_context_t *context, int64_t capacity, int64_t group_tokens, const float *scores,
                                    const ffn_moe_routing_t *given) {
@@ -33,7 +56,7 @@ ffn_status_t ffn_moe_expert_choice(ffn_context_t *context, int64_t capacity, int
     status = ffni_moe_check_arrays(arrays, COUNT(arrays));
     if (!status) status = ffni_context_enter(context, &context);
     if (status) goto cleanup;
-    status = ffni_expert_choice(context, capacity, group_tokens ? group_tokens : routing.tokens, scores, &routing);
+    status = choose(context, capacity, group_tokens ? group_tokens : routing.tokens, scores, &routing);
     ffni_context_leave(context);
 cleanup:
     fpenv_leave(saved);
@@ -76,19 +99,6 @@ ffn_status_t ffn_moe_hash(const int64_t *token_ids, int64_t vocabulary, const in
 
 /* ------------------------------------------------------------ Second choices */
 
-static ffn_status_t check_second(const ffn_moe_second_options_t *options) {
-    int weighs = options->policy == FFN_MOE_SECOND_THRESHOLD || options->policy == FFN_MOE_SECOND_RANDOM;
-    if (options->flags) return ffni_fail(FFN_INVALID, "flags of the policy is %" PRIu32 ", must be 0", options->flags);
-    ffn_status_t status = ffni_moe_check_range("policy", options->policy, FFN_MOE_SECOND_NONE, FFN_MOE_SECOND_SAMPLED);
-    if (status) return status;
-    if (weighs && !(isfinite(options->threshold) && options->threshold > 0))
-        return ffni_fail(FFN_INVALID, "threshold is %s, must be finite and above 0", ffni_number((double)options->threshold).text);
-    if (!weighs && !(options->threshold == 0))
-        return ffni_fail(FFN_INVALID, "threshold is %s, but the policy has none", ffni_number((double)options->threshold).text);
-    if (options->stream > UINT32_MAX) return ffni_fail(FFN_INVALID, "stream is %" PRIu64 ", must be 0 to %" PRIu32, options->stream, UINT32_MAX);
-    return ffni_moe_check_range("first_token", options->first_token, 0, INT64_MAX / FFN_MOE_EXPERTS_MOST - MOE_TOKENS_MOST);
-}
-
 static ffn_status_t check_second_arrays(const ffn_moe_second_options_t *options, const float *logits, const ffn_moe_routing_t *routing) {
     int sampled = options->policy == FFN_MOE_SECOND_SAMPLED;
     const moe_array_t arrays[] = {
@@ -107,7 +117,7 @@ ffn_status_t ffn_moe_second_expert(const ffn_moe_second_options_t *given, const 
     ffn_status_t status = ffni_struct_read(&options, sizeof options, given, "ffn_moe_second_options_t");
     fpenv_t saved = fpenv_enter();
     if (!status) status = ffni_moe_read_routing(given_routing, &routing);
-    if (!status) status = check_second(&options);
+    if (!status) status = ffni_second_check(&options);
     if (!status && routing.top_k != 2)
         status = ffni_fail(FFN_INVALID, "top_k is %" PRId64 ", must be 2 for a policy of second choices", routing.top_k);
     if (!status && routing.tokens) {
@@ -120,19 +130,14 @@ ffn_status_t ffn_moe_second_expert(const ffn_moe_second_options_t *given, const 
 
 /* ----------------------------------------------------------------- Capacity */
 
-static ffn_status_t check_capacity(const ffn_moe_capacity_options_t *options) {
-    if (options->flags & ~(uint32_t)FFN_MOE_CAPACITY_PER_CHOICE)
-        return ffni_fail(FFN_INVALID, "flags of the capacity is 0x%" PRIx32 ", must be FFN_MOE_CAPACITY_PER_CHOICE or 0", options->flags);
-    ffn_status_t status = ffni_moe_check_range("drop", options->drop, FFN_MOE_DROP_POSITION, FFN_MOE_DROP_PROBABILITY);
-    if (!status) status = ffni_moe_check_range("rounding", options->rounding, FFN_MOE_ROUND_DOWN, FFN_MOE_ROUND_UP);
-    if (!status) status = ffni_moe_check_range("capacity", options->capacity, 0, INT64_MAX);
-    if (!status) status = ffni_moe_check_range("minimum", options->minimum, 0, INT64_MAX);
-    if (!status) status = ffni_moe_check_range("group_tokens", options->group_tokens, 0, INT64_MAX);
+static ffn_status_t limit(ffn_context_t *context, const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing) {
+    arena_t measure = {0};
+    ffni_limit_lay_out(options, routing, &measure);
+    ffn_status_t status = take_scratch(context, &measure, routing->tokens);
     if (status) return status;
-    if (!options->capacity && !(isfinite(options->factor) && options->factor > 0))
-        return ffni_fail(FFN_INVALID, "factor is %s, must be finite and above 0 (or capacity given)", ffni_number(options->factor).text);
-    if (options->capacity && (options->factor != 0 || options->minimum || options->rounding || options->flags))
-        return ffni_fail(FFN_INVALID, "capacity is %" PRId64 ": factor, minimum, rounding and flags must be 0 beside it", options->capacity);
+    arena_t arena = {.base = context->scratch};
+    capacity_scratch_t scratch = ffni_limit_lay_out(options, routing, &arena);
+    ffni_limit(options, routing, &scratch);
     return FFN_OK;
 }
 
@@ -142,14 +147,14 @@ ffn_status_t ffn_moe_limit(ffn_context_t *context, const ffn_moe_capacity_option
     ffn_status_t status = ffni_struct_read(&options, sizeof options, given, "ffn_moe_capacity_options_t");
     fpenv_t saved = fpenv_enter();
     if (!status) status = ffni_moe_read_routing(given_routing, &routing);
-    if (!status) status = check_capacity(&options);
+    if (!status) status = ffni_capacity_check(&options);
     if (status || !routing.tokens) goto cleanup;
     const moe_array_t arrays[] = {MOE_IDS(routing, 1), MOE_WEIGHTS(routing), MOE_MASK(routing)};
     status = ffni_moe_check_arrays(arrays, COUNT(arrays));
     if (!status) status = ffni_moe_check_ids(&routing);
     if (!status) status = ffni_context_enter(context, &context);
     if (status) goto cleanup;
-    status = ffni_limit(context, &options, &routing);
+    status = limit(context, &options, &routing);
     ffni_context_leave(context);
 cleanup:
     fpenv_leave(saved);

@@ -17,7 +17,8 @@ enum { D_MODEL_MOST = 1 << 29 };
 
 static ffn_status_t read_norm(const ffn_moe_logits_options_t *options, logits_t *logits) {
     float eps = options->norm_eps;
-    logits->norm_kind = options->norm;
+    logits->linear.has_norm = options->norm != FFN_NORM_NONE;
+    logits->linear.norm_kind = options->norm == FFN_NORM_LAYER ? NORM_LAYER : NORM_RMS;
     if (options->norm != FFN_NORM_NONE && options->norm != FFN_NORM_LAYER && options->norm != FFN_NORM_RMS)
         return ffni_fail(FFN_INVALID, "norm is %" PRIu32 ", must be FFN_NORM_NONE, FFN_NORM_LAYER or FFN_NORM_RMS", options->norm);
     if (!isfinite(eps) || eps < 0) return ffni_fail(FFN_INVALID, "norm_eps is %s, must be finite and at least 0", ffni_number((double)eps).text);
@@ -25,7 +26,7 @@ static ffn_status_t read_norm(const ffn_moe_logits_options_t *options, logits_t 
         return ffni_fail(FFN_INVALID, "norm_eps is %s, but norm is FFN_NORM_NONE", ffni_number((double)eps).text);
     if (options->norm == FFN_NORM_NONE && options->norm_weight) return ffni_fail(FFN_INVALID, "norm_weight is given, but norm is FFN_NORM_NONE");
     if (eps == 0) eps = options->norm == FFN_NORM_LAYER ? 1e-5f : 1e-6f;
-    logits->norm = (norm_t){.eps = eps, .weight = options->norm_weight};
+    logits->linear.norm = (norm_t){.eps = eps, .weight = options->norm_weight};
     return FFN_OK;
 }
 
@@ -82,10 +83,10 @@ ffn_status_t ffn_moe_logits(ffn_context_t *context, const ffn_moe_logits_options
     if (!status) status = ffni_moe_check_range("tokens", tokens, 0, MOE_TOKENS_MOST);
     if (status || !tokens) goto cleanup;
     status = read_arrays(&options, tokens, x, x_stride, &logits);
-    if (!status) status = ffni_ladder_choose(FFN_ISA_AUTO, &logits.kernels);
+    if (!status) status = ffni_ladder_choose(FFN_ISA_AUTO, &logits.linear.kernels);
     if (!status) status = ffni_context_enter(context, &context);
     if (status) goto cleanup;
-    logits.bias = options.bias;
+    logits.linear.bias = options.bias;
     status = ffni_moe_logits(context, &logits);
     ffni_context_leave(context);
 cleanup:

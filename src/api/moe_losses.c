@@ -41,6 +41,7 @@ ffn_status_t ffn_moe_count(const ffn_moe_routing_t *given, int64_t group_tokens,
 ffn_status_t ffn_moe_statistics(const ffn_moe_routing_t *given, const float *scores, ffn_moe_statistics_t *statistics) {
     ffn_moe_routing_t routing;
     ffn_moe_statistics_t known;
+    moe_tally_t tally = {.tokens = 0};
     ffn_status_t status = ffni_moe_read_routing(given, &routing);
     if (!status && routing.tokens) {
         const moe_array_t arrays[] = {MOE_IDS(routing, 0), MOE_MASK(routing), {"scores", scores, routing.tokens * routing.experts, 4, 0, 0}};
@@ -49,7 +50,9 @@ ffn_status_t ffn_moe_statistics(const ffn_moe_routing_t *given, const float *sco
     }
     if (status) return status;
     fpenv_t saved = fpenv_enter();
-    ffni_moe_statistics(&routing, scores, &known);
+    ffni_moe_tally_choices(&tally, &routing);
+    if (scores) ffni_moe_tally_scores(&tally, &routing, scores);
+    ffni_moe_tally_read(&tally, routing.experts, &known);
     fpenv_leave(saved);
     return ffni_struct_write(statistics, &known, sizeof known, "ffn_moe_statistics_t");
 }

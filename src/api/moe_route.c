@@ -6,58 +6,11 @@
 #include "base/error.h"
 #include "base/fpenv.h"
 #include "base/structs.h"
+#include "core/router_options.h"
 #include "core/routing.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-static ffn_status_t check_choices(const ffn_moe_router_options_t *options) {
-    if (options->flags & ~(uint32_t)FFN_MOE_GIVEN_IDS)
-        return ffni_fail(FFN_INVALID, "flags of the router is 0x%" PRIx32 ", must be FFN_MOE_GIVEN_IDS or 0", options->flags);
-    ffn_status_t status = ffni_moe_check_range("score", options->score, FFN_MOE_SCORE_SOFTMAX, FFN_MOE_SCORE_NONE);
-    if (!status) status = ffni_moe_check_range("weight", options->weight, FFN_MOE_WEIGHT_SCORE, FFN_MOE_WEIGHT_SIGMOID);
-    if (!status) status = ffni_moe_check_range("normalise", options->normalise, FFN_MOE_NORMALISE_NONE, FFN_MOE_NORMALISE_POWER);
-    if (!status) status = ffni_moe_check_range("group_score", options->group_score, FFN_MOE_GROUP_MAX, FFN_MOE_GROUP_TOP2_SUM);
-    return status;
-}
-
-static ffn_status_t check_eps(const char *name, float eps, uint32_t normalise) {
-    if (!isfinite(eps) || eps < 0) return ffni_fail(FFN_INVALID, "%s is %s, must be finite and at least 0", name, ffni_number((double)eps).text);
-    if (eps > 0 && normalise == FFN_MOE_NORMALISE_NONE)
-        return ffni_fail(FFN_INVALID, "%s is %s, but normalise is FFN_MOE_NORMALISE_NONE", name, ffni_number((double)eps).text);
-    return FFN_OK;
-}
-
-static ffn_status_t check_numbers(const ffn_moe_router_options_t *options) {
-    float power = options->norm_power;
-    ffn_status_t status = check_eps("eps_added", options->eps_added, options->normalise);
-    if (!status) status = check_eps("eps_least", options->eps_least, options->normalise);
-    if (status) return status;
-    if (options->normalise == FFN_MOE_NORMALISE_POWER && !(power > 0))
-        return ffni_fail(FFN_INVALID, "norm_power is %s, must be above 0", ffni_number((double)power).text);
-    if (options->normalise != FFN_MOE_NORMALISE_POWER && !(power == 0))
-        return ffni_fail(FFN_INVALID, "norm_power is %s, but normalise is not FFN_MOE_NORMALISE_POWER", ffni_number((double)power).text);
-    if (!isfinite(options->scale)) return ffni_fail(FFN_INVALID, "scale is %s, must be finite", ffni_number((double)options->scale).text);
-    return FFN_OK;
-}
-
-static ffn_status_t check_groups(const ffn_moe_router_options_t *options, const ffn_moe_routing_t *routing) {
-    int64_t groups = options->groups, top = options->top_groups;
-    ffn_status_t status = ffni_moe_check_range("groups", groups, 0, routing->experts);
-    if (status) return status;
-    if (groups < 2) {
-        if (options->group_score) return ffni_fail(FFN_INVALID, "group_score is %" PRIu32 ", but groups is %" PRId64, options->group_score, groups);
-        if (top > groups || top < 0) return ffni_fail(FFN_INVALID, "top_groups is %" PRId64 ", but groups is %" PRId64, top, groups);
-        return FFN_OK;
-    }
-    if (routing->experts % groups)
-        return ffni_fail(FFN_INVALID, "groups is %" PRId64 ", must divide experts, which is %" PRId64, groups, routing->experts);
-    status = ffni_moe_check_range("top_groups", top, 1, groups);
-    if (!status && routing->experts / groups * top < routing->top_k)
-        status = ffni_fail(FFN_INVALID, "top_groups is %" PRId64 ": that many groups hold %" PRId64 " experts, but top_k is %" PRId64, top,
-                           routing->experts / groups * top, routing->top_k);
-    return status;
-}
 
 /* Ids that are given are not chosen. */
 static ffn_status_t check_given(const router_t *router) {
@@ -87,9 +40,7 @@ ffn_status_t ffn_moe_route(ffn_context_t *context, const ffn_moe_router_options_
     ffn_status_t status = ffni_moe_read_routing(routing, &router.routing);
     fpenv_t saved = fpenv_enter();
     if (!status && given) status = ffni_struct_read(&router.options, sizeof router.options, given, "ffn_moe_router_options_t");
-    if (!status) status = check_choices(&router.options);
-    if (!status) status = check_numbers(&router.options);
-    if (!status) status = check_groups(&router.options, &router.routing);
+    if (!status) status = ffni_router_check(&router.options, router.routing.experts, router.routing.top_k);
     if (!status) status = check_given(&router);
     if (status || !router.routing.tokens) goto cleanup;
     status = check_route_arrays(&router);

@@ -2,6 +2,7 @@
  * ffn_layer_forward and ffn_layer_run: check the rows, then run. */
 #include <ffn/ffn.h>
 
+#include "api/moe_run.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/fpenv.h"
@@ -56,6 +57,7 @@ typedef struct call {
     forward_t forward;
     dropout_t dropout;
     ffn_tape_t *tape;
+    moe_particulars_t moe;
 } call_t;
 
 static ffn_status_t compute(void *argument) {
@@ -106,12 +108,16 @@ static void record(const ffn_layer_t *layer, const ffn_run_t *run, const call_t 
 static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run) {
     call_t call = {.forward = {.layer = layer}, .tape = run->tape};
     ffn_status_t status = read_training(layer, run, &call);
+    if (!status) status = ffni_moe_read_run(layer, run, &call.moe);
     if (status) return status;
     if (run->batch && run->length) {
+        call.forward.moe = &call.moe.call;
         status = read_rows(layer, run, &call.forward);
+        if (!status && layer->mixture.experts) status = ffni_moe_check_run(layer, &call.forward, &call.moe);
         if (!status && call.tape) status = check_borrowed(&call.forward);
         if (!status) status = compute_on(context, &call);
     }
+    if (!status && layer->mixture.experts) ffni_moe_write_run(layer, &call.moe);
     if (!status && call.tape) record(layer, run, &call);
     return status;
 }

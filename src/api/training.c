@@ -103,8 +103,8 @@ static ffn_status_t check_gradient_apart(const backward_t *backward, int role) {
 
 static ffn_status_t bind_gradients(const ffn_backward_t *given, const ffn_layer_t *layer, gradients_t *gradients) {
     const ffn_tensor_t *bound[ROLE_LIMIT];
-    ffn_status_t status = ffni_tensors_bind(given->gradients, given->gradient_count, bound);
-    if (!status) status = ffni_layer_check_outputs(layer, bound);
+    ffn_status_t status = ffni_tensors_bind(given->gradients, given->gradient_count, layer->mixture.experts, bound);
+    if (!status) status = ffni_layer_check_outputs(layer, given->gradients, given->gradient_count);
     if (!status) ffni_gradients_init(gradients, layer, bound, (given->flags & FFN_BACKWARD_ACCUMULATE) != 0);
     return status;
 }
@@ -151,7 +151,7 @@ ffn_status_t ffn_layer_backward(const ffn_layer_t *layer, ffn_context_t *context
 ffn_status_t ffn_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count) {
     const ffn_tensor_t *bound[ROLE_LIMIT];
     ffn_status_t status = check_trainable(layer);
-    if (!status) status = ffni_tensors_bind(tensors, tensor_count, bound);
+    if (!status) status = ffni_tensors_bind(tensors, tensor_count, layer->mixture.experts, bound);
     for (int role = 0; !status && role < ROLE_LIMIT; role++)
         if (bound[role]) status = ffni_layer_check_view(layer, bound[role]);
     if (!status) status = ffni_context_enter(context, &context);

@@ -44,3 +44,8 @@ ffn_status_t ffni_struct_write(void *given, const void *known, uint32_t known_si
     memcpy(given, &size, sizeof size);
     return FFN_OK;
 }
+
+ffn_status_t ffni_struct_check(const void *given, uint32_t known_size, const char *name) {
+    uint32_t size;
+    return read_size(given, known_size, name, &size);
+}

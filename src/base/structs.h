@@ -12,4 +12,7 @@ ffn_status_t ffni_struct_read(void *known, uint32_t known_size, const void *give
 /* Writes *known into a caller's struct, up to the size that the caller has set in it; a newer caller's tail becomes 0. */
 ffn_status_t ffni_struct_write(void *given, const void *known, uint32_t known_size, const char *name);
 
+/* Whether ffni_struct_write would take the struct. */
+ffn_status_t ffni_struct_check(const void *given, uint32_t known_size, const char *name);
+
 #endif

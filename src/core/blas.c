@@ -170,6 +170,7 @@ ffn_status_t ffni_blas_forward(const forward_t *forward) {
 }
 
 uint64_t ffni_blas_stack(const ffn_layer_t *layer, int64_t tokens) {
+    if (layer->mixture.experts) return ffni_gemm_general_stack(); /* an expert may get any number of rows */
     uint64_t in = ffni_gemm_stack(tokens, layer->hidden_width, layer->d_model), down = ffni_gemm_stack(tokens, layer->d_out, layer->d_ff);
     return in > down ? in : down;
 }

@@ -2,11 +2,9 @@
  * Choices queue for their experts, group of tokens by group of tokens; those that find no place are dropped. */
 #include "core/capacity.h"
 
-#include "base/arena.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "core/choice.h"
-#include "core/ranking.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,7 +60,7 @@ static void enqueue_by_probability(queue_t *queue, ranked_t *items, ranked_t *ot
 /* -------------------------------------------------------------------- Limit */
 
 /* No group has more than all its tokens for an expert, so that larger factors make no difference. */
-static int64_t capacity_of(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, int64_t tokens) {
+int64_t ffni_capacity_of(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, int64_t tokens) {
     double n = (double)tokens, experts = (double)routing->experts, places;
     if (options->capacity) return options->capacity;
     if (options->flags & FFN_MOE_CAPACITY_PER_CHOICE) n *= (double)routing->top_k;
@@ -82,37 +80,24 @@ static int64_t ranked_at_once(const ffn_moe_capacity_options_t *options, const f
     }
 }
 
-/* Two arrays of `n` in the context's scratch memory, and `bytes` more. */
-static ffn_status_t take_scratch(ffn_context_t *context, int64_t n, int64_t bytes, ranked_t *ranked[2], unsigned char **rest) {
-    for (int carve = 0; carve < 2; carve++) {
-        arena_t arena = {.base = carve ? context->scratch : NULL};
-        for (int i = 0; i < 2; i++) ranked[i] = ffni_arena_take(&arena, n, sizeof(ranked_t));
-        *rest = ffni_arena_take(&arena, bytes, 1);
-        if (arena.overflowed) return ffni_fail(FFN_NO_MEMORY, "scratch memory for %" PRId64 " choices overflows", n);
-        if (context->scratch_limit && arena.used > context->scratch_limit)
-            return ffni_fail(FFN_NO_MEMORY, "scratch_limit of the context is %" PRIu64 " bytes, must be at least %" PRIu64 " to rank %" PRId64 " choices",
-                             context->scratch_limit, arena.used, n);
-        ffn_status_t status = ffni_context_scratch(context, arena.used);
-        if (status) return status;
-    }
-    return FFN_OK;
+capacity_scratch_t ffni_limit_lay_out(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, arena_t *arena) {
+    int64_t group = options->group_tokens ? minimum(options->group_tokens, routing->tokens) : routing->tokens;
+    int64_t n = ranked_at_once(options, routing, group);
+    capacity_scratch_t scratch = {{ffni_arena_take(arena, n, sizeof(ranked_t))}, NULL};
+    scratch.ranked[1] = ffni_arena_take(arena, n, sizeof(ranked_t));
+    return scratch;
 }
 
-ffn_status_t ffni_limit(ffn_context_t *context, const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing) {
+void ffni_limit(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, const capacity_scratch_t *scratch) {
     int64_t group = options->group_tokens ? options->group_tokens : routing->tokens;
-    ranked_t *ranked[2];
-    unsigned char *rest;
-    ffn_status_t status = take_scratch(context, ranked_at_once(options, routing, minimum(group, routing->tokens)), 0, ranked, &rest);
-    if (status) return status;
     for (int64_t begin = 0; begin < routing->tokens; begin += minimum(group, routing->tokens - begin)) {
         queue_t queue = {.routing = routing, .begin = begin, .tokens = minimum(group, routing->tokens - begin)};
-        queue.capacity = capacity_of(options, routing, queue.tokens);
+        queue.capacity = ffni_capacity_of(options, routing, queue.tokens);
         if (options->drop == FFN_MOE_DROP_PROBABILITY)
-            enqueue_by_probability(&queue, ranked[0], ranked[1]);
+            enqueue_by_probability(&queue, scratch->ranked[0], scratch->ranked[1]);
         else
-            enqueue_tokens(&queue, options->drop == FFN_MOE_DROP_PRIORITY ? rank_tokens(&queue, ranked[0], ranked[1]) : NULL);
+            enqueue_tokens(&queue, options->drop == FFN_MOE_DROP_PRIORITY ? rank_tokens(&queue, scratch->ranked[0], scratch->ranked[1]) : NULL);
     }
-    return FFN_OK;
 }
 
 /* ------------------------------------------------------------- Expert choice */
@@ -120,23 +105,22 @@ ffn_status_t ffni_limit(ffn_context_t *context, const ffn_moe_capacity_options_t
 typedef struct market {
     const ffn_moe_routing_t *routing;
     const float *scores;
-    ranked_t *ranked[2];
-    unsigned char *chosen; /* [tokens, experts] */
+    capacity_scratch_t scratch;
 } market_t;
 
 static void choose_tokens(const market_t *market, int64_t expert, int64_t begin, int64_t end, int64_t capacity) {
     int64_t experts = market->routing->experts, n = 0;
     for (int64_t token = begin; token < end; token++)
-        if (counts(market->routing, token)) market->ranked[0][n++] = (ranked_t){token, choice_key(market->scores[token * experts + expert])};
-    const ranked_t *ranked = ffni_rank(n, market->ranked[0], market->ranked[1]);
-    for (int64_t i = 0; i < minimum(n, capacity); i++) market->chosen[ranked[i].index * experts + expert] = 1;
+        if (counts(market->routing, token)) market->scratch.ranked[0][n++] = (ranked_t){token, choice_key(market->scores[token * experts + expert])};
+    const ranked_t *ranked = ffni_rank(n, market->scratch.ranked[0], market->scratch.ranked[1]);
+    for (int64_t i = 0; i < minimum(n, capacity); i++) market->scratch.chosen[ranked[i].index * experts + expert] = 1;
 }
 
 static ffn_status_t check_slots(const market_t *market) {
     const ffn_moe_routing_t *routing = market->routing;
     for (int64_t token = 0; token < routing->tokens; token++) {
         int64_t count = 0;
-        for (int64_t expert = 0; expert < routing->experts; expert++) count += market->chosen[token * routing->experts + expert];
+        for (int64_t expert = 0; expert < routing->experts; expert++) count += market->scratch.chosen[token * routing->experts + expert];
         if (count > routing->top_k)
             return ffni_fail(FFN_INVALID, "token %" PRId64 " is chosen by %" PRId64 " experts, but top_k is %" PRId64, token, count, routing->top_k);
     }
@@ -148,7 +132,7 @@ static void fill_slots(const market_t *market, int64_t token) {
     int64_t slot = token * routing->top_k, end = slot + routing->top_k;
     for (int64_t expert = 0; expert < routing->experts; expert++) {
         int64_t at = token * routing->experts + expert;
-        if (!market->chosen[at]) continue;
+        if (!market->scratch.chosen[at]) continue;
         routing->ids[slot] = (int32_t)expert;
         routing->weights[slot++] = market->scores[at];
     }
@@ -158,17 +142,24 @@ static void fill_slots(const market_t *market, int64_t token) {
     }
 }
 
-ffn_status_t ffni_expert_choice(ffn_context_t *context, int64_t capacity, int64_t group_tokens, const float *scores,
-                                const ffn_moe_routing_t *routing) {
-    market_t market = {.routing = routing, .scores = scores};
-    int64_t tokens = routing->tokens, group = minimum(group_tokens, tokens);
-    ffn_status_t status = take_scratch(context, group, tokens * routing->experts, market.ranked, &market.chosen);
-    if (status || !tokens) return status;
-    memset(market.chosen, 0, (size_t)(tokens * routing->experts));
-    for (int64_t begin = 0; begin < tokens; begin += minimum(group, tokens - begin))
-        for (int64_t expert = 0; expert < routing->experts; expert++)
-            choose_tokens(&market, expert, begin, begin + minimum(group, tokens - begin), capacity);
-    status = check_slots(&market);
-    for (int64_t token = 0; !status && token < tokens; token++) fill_slots(&market, token);
+capacity_scratch_t ffni_expert_choice_lay_out(int64_t group_tokens, const ffn_moe_routing_t *routing, arena_t *arena) {
+    int64_t group = minimum(group_tokens, routing->tokens);
+    capacity_scratch_t scratch = {{ffni_arena_take(arena, group, sizeof(ranked_t))}, NULL};
+    scratch.ranked[1] = ffni_arena_take(arena, group, sizeof(ranked_t));
+    scratch.chosen = ffni_arena_take(arena, routing->tokens, routing->experts);
+    return scratch;
+}
+
+void ffni_expert_choice_rank(int64_t capacity, int64_t begin, int64_t tokens, const float *scores, const ffn_moe_routing_t *routing,
+                             const capacity_scratch_t *scratch) {
+    market_t market = {.routing = routing, .scores = scores, .scratch = *scratch};
+    memset(scratch->chosen + begin * routing->experts, 0, (size_t)(tokens * routing->experts));
+    for (int64_t expert = 0; expert < routing->experts; expert++) choose_tokens(&market, expert, begin, begin + tokens, capacity);
+}
+
+ffn_status_t ffni_expert_choice_fill(const float *scores, const ffn_moe_routing_t *routing, const capacity_scratch_t *scratch) {
+    market_t market = {.routing = routing, .scores = scores, .scratch = *scratch};
+    ffn_status_t status = check_slots(&market);
+    for (int64_t token = 0; !status && token < routing->tokens; token++) fill_slots(&market, token);
     return status;
 }

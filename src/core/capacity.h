@@ -3,13 +3,27 @@
 #ifndef FFNI_CAPACITY_H
 #define FFNI_CAPACITY_H
 
-#include "core/context.h"
+#include <ffn/ffn.h>
 
-/* FFN_NO_MEMORY: scratch memory. */
-ffn_status_t ffni_limit(ffn_context_t *context, const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing);
+#include "base/arena.h"
+#include "core/ranking.h"
 
-/* FFN_INVALID: more experts choose a token than it has slots. group_tokens > 0 where there are tokens. */
-ffn_status_t ffni_expert_choice(ffn_context_t *context, int64_t capacity, int64_t group_tokens, const float *scores,
-                                const ffn_moe_routing_t *routing);
+typedef struct capacity_scratch {
+    ranked_t *ranked[2];
+    unsigned char *chosen; /* of expert choice: [tokens, experts] */
+} capacity_scratch_t;
+
+/* Takes what ffni_limit needs for a routing of that many tokens and slots. */
+capacity_scratch_t ffni_limit_lay_out(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, arena_t *arena);
+void ffni_limit(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, const capacity_scratch_t *scratch);
+
+/* Places of an expert for a group of that many tokens. */
+int64_t ffni_capacity_of(const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing, int64_t tokens);
+
+/* Expert choice: memory; then the choices of each group of tokens; then the slots. FFN_INVALID: more experts choose a token than it has slots. */
+capacity_scratch_t ffni_expert_choice_lay_out(int64_t group_tokens, const ffn_moe_routing_t *routing, arena_t *arena);
+void ffni_expert_choice_rank(int64_t capacity, int64_t begin, int64_t tokens, const float *scores, const ffn_moe_routing_t *routing,
+                             const capacity_scratch_t *scratch);
+ffn_status_t ffni_expert_choice_fill(const float *scores, const ffn_moe_routing_t *routing, const capacity_scratch_t *scratch);
 
 #endif

@@ -3,6 +3,7 @@
 #include "core/forward.h"
 
 #include "core/blas.h"
+#include "core/moe.h"
 #include "core/native.h"
 
 static int is_native(const ffn_layer_t *layer) {
@@ -10,10 +11,12 @@ static int is_native(const ffn_layer_t *layer) {
 }
 
 ffn_status_t ffni_forward(const forward_t *forward) {
+    if (forward->layer->mixture.experts) return ffni_moe_forward(forward);
     return is_native(forward->layer) ? ffni_native_forward(forward) : ffni_blas_forward(forward);
 }
 
 ffn_status_t ffni_forward_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
+    if (layer->mixture.experts) return ffni_moe_scratch(layer, context, tokens, bytes);
     return is_native(layer) ? ffni_native_scratch(layer, context, tokens, bytes) : ffni_blas_scratch(layer, context, tokens, bytes);
 }
 

@@ -6,10 +6,13 @@
 #include "core/layer.h"
 #include "core/rows.h"
 
+typedef struct moe_call moe_call_t; /* core/moe.h */
+
 typedef struct forward {
     const ffn_layer_t *layer;
     ffn_context_t *context;
     rows_t x, y, residual; /* residual only where it is external */
+    const moe_call_t *moe; /* of a mixture; NULL: nothing particular */
 } forward_t;
 
 /* y = layer(x), for x.count > 0 rows. The arguments have been checked. FFN_NO_MEMORY: y is untouched. */

@@ -3,6 +3,7 @@
 #ifndef FFNI_LAYER_H
 #define FFNI_LAYER_H
 
+#include "core/network.h"
 #include "core/options.h"
 #include "core/panels.h"
 
@@ -19,19 +20,31 @@ struct ffn_layer {
     activation_t activation;
     const kernel_table_t *kernels;
 
-    uint64_t weight_bytes; /* of the matrices, as packed */
+    uint64_t weight_bytes; /* of the matrices, as packed; of one expert's */
 
-    /* What the forward pass reads. NULL: absent. For the blas engine weights are [in, out], the order in which sgemm and sgemv do best; for the native
+    /* What the forward pass reads, in a mixture of the first expert. NULL: absent. For the blas engine weights are [in, out], the order in which sgemm and sgemv do best; for the native
      * one they are panels (core/panels.h), those of gate and up in turn. */
-    const float *in_weight;   /* [d_model, hidden_width] */
+    const float *in_weight;   /* [d_model (d_latent), hidden_width] */
     const float *down_weight; /* [d_ff, d_out] */
     int64_t in_panels, down_panels;
     const float *gate_bias, *up_bias, *down_bias;
+    const float *branch_bias;             /* [d_out], of the whole branch: down_bias, or the combine bias */
     float *branch_scale, *residual_scale; /* [d_out], tanh applied */
 
-    view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in]; of packed matrices the shape alone */
-    panels_t packed[ROLE_LIMIT]; /* native: the matrices */
+    view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in]; of packed matrices the shape alone. Of an expert's role the first expert's */
+    panels_t packed[ROLE_LIMIT]; /* the matrices of the native engine, and those of a router for either */
+    int64_t expert_step[ROLE_LIMIT]; /* elements from an expert's to the next expert's */
+    sizes_t sizes;
+
+    mixture_t mixture;
+    network_t shared;   /* of a mixture; d_ff 0: none */
+    norm_t router_norm; /* of a mixture with one */
 };
+
+/* The kernels' name of a FFN_NORM_* that is a norm. */
+static inline norm_kind_t ffni_norm_kind(uint32_t norm) {
+    return norm == FFN_NORM_LAYER ? NORM_LAYER : norm == FFN_NORM_RMS ? NORM_RMS : NORM_AFFINE;
+}
 
 ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer);
 void ffni_layer_delete(ffn_layer_t *layer);
@@ -41,7 +54,14 @@ void ffni_layer_derive(ffn_layer_t *layer);
 
 int ffni_layer_has(const ffn_layer_t *layer, int role);
 
-/* Copies a tensor of the layer into a view of its shape. */
-void ffni_layer_read(const ffn_layer_t *layer, int role, const view_t *view);
+/* The network of an expert; of a dense layer (expert 0) its own. */
+network_t ffni_layer_expert(const ffn_layer_t *layer, int64_t expert);
+
+/* A tensor of the layer, of that expert if it is an expert's own (else 0), as one vector; NULL: absent. */
+const float *ffni_layer_vector(const ffn_layer_t *layer, int role, int64_t expert);
+
+/* Copies a tensor of the layer into a view of its shape, or the other way round. */
+void ffni_layer_read(const ffn_layer_t *layer, int role, int64_t expert, const view_t *view);
+void ffni_layer_write(ffn_layer_t *layer, ffn_context_t *context, int role, int64_t expert, const view_t *view);
 
 #endif

@@ -8,7 +8,7 @@
 /* What ffn_layer_create found right about a tensor must be right about a view of it. */
 ffn_status_t ffni_layer_check_view(const ffn_layer_t *layer, const ffn_tensor_t *tensor);
 
-/* That, and the views must be writable and share no element. */
-ffn_status_t ffni_layer_check_outputs(const ffn_layer_t *layer, const ffn_tensor_t *const bound[ROLE_LIMIT]);
+/* That, of all tensors of a bound list, and their views must be writable and share no element. */
+ffn_status_t ffni_layer_check_outputs(const ffn_layer_t *layer, const ffn_tensor_t *tensors, uint64_t count);
 
 #endif

@@ -3,21 +3,16 @@
 #ifndef FFNI_MOE_LOGITS_H
 #define FFNI_MOE_LOGITS_H
 
-#include "core/rows.h"
-#include "core/view.h"
-#include "kernels/kernels.h"
+#include "core/linear.h"
 
 typedef struct logits {
-    const kernel_table_t *kernels;
+    linear_t linear; /* but for its panels, which the call makes of the weight */
     rows_t x;
     view_t weight;
-    const float *bias; /* NULL: none */
-    uint32_t norm_kind; /* FFN_NORM_* */
-    norm_t norm;
     float *out; /* [tokens, experts] */
 } logits_t;
 
 /* FFN_NO_MEMORY: scratch memory. */
-ffn_status_t ffni_moe_logits(ffn_context_t *context, const logits_t *logits);
+ffn_status_t ffni_moe_logits(ffn_context_t *context, logits_t *logits);
 
 #endif

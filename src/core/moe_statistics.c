@@ -27,9 +27,9 @@ static double entropy_of(double p) {
     return p > 0 ? -p * log(p) : p * 0;
 }
 
-static double load_entropy(const ffn_moe_routing_t *routing, const int64_t *counts, int64_t assignments) {
+static double load_entropy(int64_t experts, const int64_t *counts, int64_t assignments) {
     double sum = 0;
-    for (int64_t expert = 0; assignments && expert < routing->experts; expert++) sum += entropy_of((double)counts[expert] / (double)assignments);
+    for (int64_t expert = 0; assignments && expert < experts; expert++) sum += entropy_of((double)counts[expert] / (double)assignments);
     return sum;
 }
 
@@ -46,22 +46,29 @@ static int has_expert(const ffn_moe_routing_t *routing, int64_t token) {
     return 0;
 }
 
-void ffni_moe_statistics(const ffn_moe_routing_t *routing, const float *scores, ffn_moe_statistics_t *statistics) {
-    int64_t counts[FFN_MOE_EXPERTS_MOST] = {0};
-    double entropy = 0;
-    ffni_moe_count(routing, maximum(1, routing->tokens), routing->top_k, counts);
-    *statistics = (ffn_moe_statistics_t){.tokens = routing->tokens ? ffni_moe_unmasked(routing->mask, 0, routing->tokens) : 0};
-    for (int64_t expert = 0; expert < routing->experts; expert++) {
-        statistics->assignments += counts[expert];
-        statistics->idle_experts += counts[expert] == 0;
-        statistics->largest_load = maximum(statistics->largest_load, counts[expert]);
-    }
-    statistics->dropped = statistics->tokens * routing->top_k - statistics->assignments;
-    statistics->load_entropy = load_entropy(routing, counts, statistics->assignments);
+void ffni_moe_tally_choices(moe_tally_t *tally, const ffn_moe_routing_t *routing) {
     for (int64_t token = 0; token < routing->tokens; token++) {
         if (routing->mask && !routing->mask[token]) continue;
-        statistics->lost_tokens += !has_expert(routing, token);
-        if (scores) entropy += row_entropy(routing->experts, scores + token * routing->experts);
+        count_token(routing, token, routing->top_k, tally->counts);
+        tally->tokens++;
+        tally->slots += routing->top_k;
+        tally->lost_tokens += !has_expert(routing, token);
     }
-    if (statistics->tokens) statistics->router_entropy = entropy / (double)statistics->tokens;
+}
+
+void ffni_moe_tally_scores(moe_tally_t *tally, const ffn_moe_routing_t *routing, const float *scores) {
+    for (int64_t token = 0; token < routing->tokens; token++)
+        if (!routing->mask || routing->mask[token]) tally->entropy += row_entropy(routing->experts, scores + token * routing->experts);
+}
+
+void ffni_moe_tally_read(const moe_tally_t *tally, int64_t experts, ffn_moe_statistics_t *statistics) {
+    *statistics = (ffn_moe_statistics_t){.tokens = tally->tokens, .lost_tokens = tally->lost_tokens};
+    for (int64_t expert = 0; expert < experts; expert++) {
+        statistics->assignments += tally->counts[expert];
+        statistics->idle_experts += tally->counts[expert] == 0;
+        statistics->largest_load = maximum(statistics->largest_load, tally->counts[expert]);
+    }
+    statistics->dropped = tally->slots - statistics->assignments;
+    statistics->load_entropy = load_entropy(experts, tally->counts, statistics->assignments);
+    if (tally->tokens) statistics->router_entropy = tally->entropy / (double)tally->tokens;
 }

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "core/network.h"
 #include "core/parallel.h"
 #include "core/plan.h"
 #include "core/steps.h"
@@ -21,6 +22,7 @@
 typedef struct block {
     const forward_t *forward;
     const ffn_layer_t *layer;
+    network_t network;
     ffn_context_t *context; /* NULL: the block is one thread's */
     int64_t slots;          /* threads that may work on the block */
     int64_t begin, rows;
@@ -100,22 +102,6 @@ static void take_input(block_t *block) {
 
 /* -------------------------------------------------------------- Hidden units */
 
-static activation_tile_t activation_tile(const block_t *block, int64_t tile, int64_t column, int64_t columns) {
-    const ffn_layer_t *layer = block->layer;
-    int64_t start = ffni_tile_start(&block->tiling, tile), rows = ffni_tile_rows(&block->tiling, tile);
-    activation_tile_t at = {.rows = rows, .columns = columns};
-    if (layer->up_bias) at.up_bias = layer->up_bias + column;
-    if (layer->gate_bias) at.gate_bias = layer->gate_bias + column;
-    if (block->scratch.hidden_rows) {
-        at.out = block->scratch.hidden_rows + start * layer->d_ff + column;
-        at.out_row = layer->d_ff, at.out_chunk = TILE_CHUNK;
-    } else {
-        at.out = block->scratch.hidden + ffni_tiled_size(start, layer->d_ff) + column * rows;
-        at.out_row = TILE_CHUNK, at.out_chunk = TILE_CHUNK * rows;
-    }
-    return at;
-}
-
 /* Threads that share a block want several groups each, so that one that comes late or is held up does not hold up the others. */
 static int64_t share_panels(const block_t *block, int64_t panels, int64_t group, int64_t least) {
     enum { GROUPS_PER_SLOT = 4 };
@@ -134,31 +120,21 @@ static int64_t down_group_panels(const block_t *block) {
     return share_panels(block, layer->down_panels, ffni_tiling_group(&block->tiling, layer->d_ff, 1), 1);
 }
 
+static hidden_t hidden_of(const block_t *block) {
+    return (hidden_t){.tiled = block->scratch.hidden, .rows = block->scratch.hidden_rows};
+}
+
 static void project_in(const block_t *block, int64_t group, float *sums) {
-    const ffn_layer_t *layer = block->layer;
-    int64_t width = layer->kernels->panel_width, most = in_group_panels(block), first = group * most;
-    int64_t panels = minimum(most, layer->in_panels - first);
-    int64_t column = first / (1 + layer->gated) * width, columns = minimum(panels / (1 + layer->gated) * width, layer->d_ff - column);
-    activate_tile_fn *activate = layer->gated ? layer->kernels->activate_gated_tile : layer->kernels->activate_tile;
-    ffni_multiply(&block->tiling, block->input, layer->d_model, layer->in_weight + first * width * layer->d_model, panels, sums);
-    for (int64_t tile = 0; tile < block->tiling.tiles; tile++) {
-        activation_tile_t at = activation_tile(block, tile, column, columns);
-        at.sums = sums + ffni_tile_start(&block->tiling, tile) * panels * width;
-        at.sums_step = panels * width;
-        activate(&layer->activation, &at);
-    }
+    int64_t most = in_group_panels(block), first = group * most;
+    hidden_t hidden = hidden_of(block);
+    ffni_network_hidden(&block->network, &block->tiling, block->input, &hidden, first, minimum(most, block->layer->in_panels - first), sums);
 }
 
 /* Norm MID needs whole rows. */
 static void normalise_hidden_tiles(void *data, int64_t begin, int64_t end) {
     const block_t *block = data;
-    int64_t d_ff = block->layer->d_ff;
-    for (int64_t tile = begin; tile < end; tile++)
-        for (int64_t i = 0; i < ffni_tile_rows(&block->tiling, tile); i++) {
-            float *row = block->scratch.hidden_rows + (ffni_tile_start(&block->tiling, tile) + i) * d_ff;
-            ffni_step_normalise(block->layer, FFN_NORM_MID, d_ff, row, row);
-            ffni_tile_put_row(&block->tiling, block->scratch.hidden, d_ff, tile, i, row);
-        }
+    hidden_t hidden = hidden_of(block);
+    for (int64_t tile = begin; tile < end; tile++) ffni_network_normalise_tile(&block->network, &block->tiling, &hidden, tile);
 }
 
 /* -------------------------------------------------------------------- Output */
@@ -181,13 +157,14 @@ static void project_down(const block_t *block, int64_t group, float *sums) {
     const ffn_layer_t *layer = block->layer;
     int64_t width = layer->kernels->panel_width, most = down_group_panels(block), first = group * most;
     int64_t panels = minimum(most, layer->down_panels - first), column = first * width, columns = minimum(panels * width, layer->d_out - column);
-    ffni_multiply(&block->tiling, block->scratch.hidden, layer->d_ff, layer->down_weight + first * width * layer->d_ff, panels, sums);
+    hidden_t hidden = hidden_of(block);
+    ffni_network_down(&block->network, &block->tiling, &hidden, first, panels, sums);
     for (int64_t row = 0; row < block->rows; row++) {
         const float *sum = sums + row * panels * width;
         if (block->scratch.branch)
             memcpy(block->scratch.branch + row * layer->d_out + column, sum, (size_t)columns * sizeof *sum);
         else
-            layer->kernels->combine(columns, rows_at(&block->forward->y, block->begin + row) + column, sum, from(layer->down_bias, column),
+            layer->kernels->combine(columns, rows_at(&block->forward->y, block->begin + row) + column, sum, from(layer->branch_bias, column),
                                     from(layer->branch_scale, column), from(residual_row(block, row), column), from(layer->residual_scale, column));
     }
 }
@@ -238,7 +215,7 @@ static void work_on_blocks(void *data, int64_t slot) {
     const forward_t *forward = run->forward;
     char *memory = forward->context->scratch + (uint64_t)slot * plan->slot_bytes;
     arena_t arena = {.base = memory};
-    block_t block = {.forward = forward, .layer = forward->layer, .slots = plan->whole_blocks ? 1 : plan->slots,
+    block_t block = {.forward = forward, .layer = forward->layer, .network = ffni_layer_expert(forward->layer, 0), .slots = plan->whole_blocks ? 1 : plan->slots,
                      .context = plan->whole_blocks ? NULL : forward->context};
     block.scratch = ffni_scratch_lay_out(forward->layer, plan->block_rows, block.slots, &arena);
     while (take_block(run, &block)) {

@@ -26,7 +26,8 @@ static ffn_status_t check_selectors(const ffn_layer_options_t *options) {
         return ffni_fail(FFN_INVALID, "engine is %" PRIu32 ", must be one of FFN_ENGINE_*, at most %d", options->engine, FFN_ENGINE_NATIVE);
     if (options->engine == FFN_ENGINE_NATIVE && (options->flags & FFN_LAYER_TRAINABLE))
         return ffni_fail(FFN_UNSUPPORTED, "engine is native, but flags has FFN_LAYER_TRAINABLE: layers train with engine blas");
-    if (options->moe) return ffni_fail(FFN_UNSUPPORTED, "moe is given, must be NULL in this version");
+    if (options->moe && (options->flags & FFN_LAYER_TRAINABLE))
+        return ffni_fail(FFN_UNSUPPORTED, "moe is given, but flags has FFN_LAYER_TRAINABLE: mixtures are not trained in this version");
     if (options->reserved) return ffni_fail(FFN_INVALID, "reserved is %" PRIu32 ", must be 0", options->reserved);
     return FFN_OK;
 }
@@ -39,19 +40,40 @@ static ffn_status_t resolve_dimension(const char *name, int64_t *dimension, int6
     return FFN_OK;
 }
 
+/* A weight's dimension, of one expert's where it is a stack. */
+static int64_t dimension_of(const config_t *config, int role, int dimension) {
+    const ffn_tensor_t *tensor = config->tensor[role];
+    return tensor ? tensor->shape[dimension + (tensor->ndim > ffni_roles[role].ndim)] : 0;
+}
+
 static ffn_status_t resolve_dimensions(config_t *config) {
-    const ffn_tensor_t *up = config->tensor[FFN_ROLE_UP_WEIGHT], *down = config->tensor[FFN_ROLE_DOWN_WEIGHT];
     ffn_layer_options_t *options = &config->options;
-    if (!up) return ffni_fail(FFN_INVALID, "the up weight is missing");
-    if (!down) return ffni_fail(FFN_INVALID, "the down weight is missing");
-    ffn_status_t status = resolve_dimension("d_model", &options->d_model, up->shape[1]);
-    if (!status) status = resolve_dimension("d_ff", &options->d_ff, up->shape[0]);
-    if (!status) status = resolve_dimension("d_out", &options->d_out, down->shape[0]);
+    int latent = config->tensor[FFN_ROLE_LATENT_IN_WEIGHT] != NULL;
+    if (!config->tensor[FFN_ROLE_UP_WEIGHT]) return ffni_fail(FFN_INVALID, "the up weight is missing");
+    if (!config->tensor[FFN_ROLE_DOWN_WEIGHT]) return ffni_fail(FFN_INVALID, "the down weight is missing");
+    ffn_status_t status = resolve_dimension("d_model", &options->d_model, dimension_of(config, latent ? FFN_ROLE_LATENT_IN_WEIGHT : FFN_ROLE_UP_WEIGHT, 1));
+    if (!status) status = resolve_dimension("d_ff", &options->d_ff, dimension_of(config, FFN_ROLE_UP_WEIGHT, 0));
+    if (!status) status = resolve_dimension("d_out", &options->d_out, dimension_of(config, latent ? FFN_ROLE_LATENT_OUT_WEIGHT : FFN_ROLE_DOWN_WEIGHT, 0));
     if (status) return status;
     if ((options->residual == FFN_RESIDUAL_INPUT || options->residual == FFN_RESIDUAL_NORMED) && options->d_out != options->d_model)
         return ffni_fail(FFN_INVALID, "d_out is %" PRId64 ", must be %" PRId64 " (d_model) to add the residual", options->d_out,
                          options->d_model);
     return FFN_OK;
+}
+
+static ffn_status_t resolve_sizes(config_t *config) {
+    const ffn_layer_options_t *options = &config->options;
+    int64_t shared = dimension_of(config, FFN_ROLE_SHARED_UP_WEIGHT, 0), latent = dimension_of(config, FFN_ROLE_LATENT_IN_WEIGHT, 0);
+    ffn_status_t status = config->tensor[FFN_ROLE_SHARED_UP_WEIGHT] ? resolve_dimension("d_shared", &shared, 0) : FFN_OK;
+    if (!status && config->tensor[FFN_ROLE_LATENT_IN_WEIGHT]) status = resolve_dimension("d_latent", &latent, 0);
+    config->sizes = (sizes_t){
+        .of = {[EXTENT_D_MODEL] = options->d_model, [EXTENT_D_FF] = options->d_ff, [EXTENT_D_OUT] = options->d_out,
+               [EXTENT_EXPERT_IN] = latent ? latent : options->d_model, [EXTENT_EXPERT_OUT] = latent ? latent : options->d_out,
+               [EXTENT_CHOICES] = config->mixture.choices, [EXTENT_D_SHARED] = shared, [EXTENT_D_LATENT] = latent, [EXTENT_ONE] = 1},
+        .experts = config->mixture.experts};
+    if (!status && config->mixture.choices > config->mixture.experts && config->sizes.of[EXTENT_EXPERT_IN] != config->sizes.of[EXTENT_EXPERT_OUT])
+        status = ffni_fail(FFN_INVALID, "d_out is %" PRId64 ", must be %" PRId64 " (d_model) for identity experts", options->d_out, options->d_model);
+    return status;
 }
 
 static ffn_status_t check_norm(const config_t *config, int slot) {
@@ -92,11 +114,11 @@ static ffn_status_t check_companions(const config_t *config) {
 }
 
 static ffn_status_t check_tensors(const config_t *config) {
-    for (int role = 0; role < ROLE_LIMIT; role++) {
-        ffn_status_t status = config->tensor[role] ? ffni_tensor_check(&config->options, config->tensor[role]) : FFN_OK;
-        if (status) return status;
-    }
-    return FFN_OK;
+    const ffn_layer_options_t *options = &config->options;
+    ffn_status_t status = FFN_OK;
+    for (uint64_t i = 0; !status && i < options->tensor_count; i++) status = ffni_tensor_check(&config->sizes, &options->tensors[i]);
+    if (!status && config->mixture.experts) status = ffni_tensors_check_complete(options->tensors, options->tensor_count, config->mixture.experts);
+    return status;
 }
 
 /* The native engine is ahead at every number of tokens where there are vector kernels (docs/performance.md); without, OpenBLAS is. */
@@ -111,11 +133,15 @@ ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *confi
     ffn_status_t status = ffni_struct_read(options, sizeof *options, given, "ffn_layer_options_t");
     if (!status) status = check_selectors(options);
     if (!status) status = ffni_allocator_read(options->allocator, &config->allocator);
-    if (!status) status = ffni_tensors_bind(options->tensors, options->tensor_count, config->tensor);
+    if (!status) status = ffni_mixture_read(options, &config->mixture);
+    if (!status) status = ffni_tensors_bind(options->tensors, options->tensor_count, config->mixture.experts, config->tensor);
     if (status) return status;
     config->gated = config->tensor[FFN_ROLE_GATE_WEIGHT] != NULL;
+    config->shared_gated = config->tensor[FFN_ROLE_SHARED_GATE_WEIGHT] != NULL;
     status = ffni_activation_check(options, config->gated);
     if (!status) status = resolve_dimensions(config);
+    if (!status) status = resolve_sizes(config);
+    if (!status) status = ffni_mixture_check_tensors(&config->mixture, config->tensor);
     for (int slot = FFN_NORM_IN; !status && slot <= FFN_NORM_OUT; slot++) status = check_norm(config, slot);
     if (!status) status = check_companions(config);
     if (!status) status = check_tensors(config);

@@ -3,8 +3,7 @@
 #include "core/steps.h"
 
 void ffni_step_normalise(const ffn_layer_t *layer, int slot, int64_t n, float *out, const float *in) {
-    static const norm_kind_t kind[] = {[FFN_NORM_LAYER] = NORM_LAYER, [FFN_NORM_RMS] = NORM_RMS, [FFN_NORM_AFFINE] = NORM_AFFINE};
-    layer->kernels->normalise[kind[layer->norm_slot[slot]]](&layer->norm[slot], n, out, in);
+    layer->kernels->normalise[ffni_norm_kind(layer->norm_slot[slot])](&layer->norm[slot], n, out, in);
 }
 
 int ffni_step_needs_whole_branch(const ffn_layer_t *layer) {
@@ -13,7 +12,7 @@ int ffni_step_needs_whole_branch(const ffn_layer_t *layer) {
 
 void ffni_step_finish(const ffn_layer_t *layer, float *branch, const float *residual, float *y) {
     combine_fn *combine = layer->kernels->combine;
-    const float *bias = layer->down_bias;
+    const float *bias = layer->branch_bias;
     int64_t width = layer->d_out;
     if (layer->norm_slot[FFN_NORM_BRANCH] != FFN_NORM_NONE) {
         if (bias) combine(width, branch, branch, bias, NULL, NULL, NULL);

@@ -6,7 +6,7 @@ void ffni_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_ten
     for (int role = 0; role < ROLE_LIMIT; role++) {
         if (!bound[role]) continue;
         view_t given = ffni_view_of(bound[role]);
-        ffni_view_copy(context, &layer->stored[role], &given);
+        ffni_layer_write(layer, context, role, 0, &given);
     }
     ffni_layer_derive(layer);
     layer->generation++;

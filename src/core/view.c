@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "core/parallel.h"
+#include "core/roles.h"
 
 #include <string.h>
 
@@ -14,16 +15,26 @@ typedef struct copy {
 } copy_t;
 
 /* A dimension of one element has a stride that means nothing, and that adding up might overflow. */
-static int64_t stride_of(const ffn_tensor_t *tensor, int dimension, int64_t contiguous) {
+static int64_t stride_of(const ffn_tensor_t *tensor, uint32_t dimension) {
+    int64_t contiguous = 4;
     if (tensor->shape[dimension] == 1) return 0;
-    return tensor->stride[0] || tensor->stride[1] ? tensor->stride[dimension] : contiguous;
+    if (tensor->stride[0] || tensor->stride[1] || tensor->stride[2]) return tensor->stride[dimension];
+    for (uint32_t i = dimension + 1; i < tensor->ndim; i++) contiguous *= tensor->shape[i];
+    return contiguous;
+}
+
+view_t ffni_view_of_expert(const ffn_tensor_t *tensor, int64_t index) {
+    uint32_t ndim = ffni_roles[tensor->role].ndim, column = tensor->ndim - 1;
+    view_t view = {.data = tensor->data, .rows = 1, .columns = tensor->shape[column], .column_stride = stride_of(tensor, column)};
+    if (tensor->ndim > ndim) view.data += index * stride_of(tensor, 0);
+    if (ndim == 1) return view;
+    view.rows = tensor->shape[column - 1];
+    view.row_stride = stride_of(tensor, column - 1);
+    return view;
 }
 
 view_t ffni_view_of(const ffn_tensor_t *tensor) {
-    const int64_t *shape = tensor->shape;
-    if (tensor->ndim == 1) return (view_t){.data = tensor->data, .rows = 1, .columns = shape[0], .column_stride = stride_of(tensor, 0, 4)};
-    return (view_t){.data = tensor->data, .rows = shape[0], .columns = shape[1],
-                    .row_stride = stride_of(tensor, 0, 4 * shape[1]), .column_stride = stride_of(tensor, 1, 4)};
+    return ffni_view_of_expert(tensor, 0);
 }
 
 static int64_t magnitude(int64_t value) {

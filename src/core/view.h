@@ -11,8 +11,11 @@ typedef struct view {
     int64_t rows, columns, row_stride, column_stride;
 } view_t;
 
-/* The view of an ffn_tensor_t whose ndim is 1 or 2. */
+/* The view of a bound tensor; of a stack, of its first expert's. */
 view_t ffni_view_of(const ffn_tensor_t *tensor);
+
+/* The view of the index-th of the experts that a tensor describes: 0 where it is one expert's, or no expert's own. */
+view_t ffni_view_of_expert(const ffn_tensor_t *tensor, int64_t index);
 
 /* Whether no two elements can share an address: each stride steps over all that the smaller one spans. Sufficient, not necessary. */
 int ffni_view_is_writable(const view_t *view);

@@ -15,6 +15,7 @@
 #define ffni_fail ffnio_fail
 #define ffni_struct_read ffnio_struct_read
 #define ffni_struct_write ffnio_struct_write
+#define ffni_struct_check ffnio_struct_check
 
 enum { FFNIO_ERROR_SIZE = 1024, FFNIO_QUOTE_SIZE = 128, FFNIO_PATH_SIZE = 256 };
 

@@ -72,7 +72,12 @@ typedef void normalise_fn(const norm_t *norm, int64_t n, float *out, const float
 typedef void combine_fn(int64_t n, float *out, const float *branch, const float *bias, const float *branch_scale, const float *residual,
                         const float *residual_scale);
 
+/* out[i] = weights[0] * rows[0][i] + weights[1] * rows[1][i] + ..., each product and each sum rounded, in this order; 0 with no rows. `out` may be
+ * any of the rows. */
+typedef void mix_fn(int64_t n, float *out, int64_t count, const float *const *rows, const float *weights);
+
 typedef struct training_table training_table_t; /* kernels/training.h */
+
 /* Matrix products over packed panels: rows of `a` times columns of `b`.
  *
  * A panel is `panel_width` columns (outputs) of a weight: element (k, column) at b[k * panel_width + column]. A tile of `rows` rows of `a` is in
@@ -132,6 +137,7 @@ typedef struct kernel_table {
     activate_gated_fn *activate_gated[ACTIVATION_KINDS];
     normalise_fn *normalise[NORM_KINDS];
     combine_fn *combine;
+    mix_fn *mix;
 
     int64_t panel_width;                    /* a multiple of TILE_CHUNK */
     int64_t tile_rows[TILE_PANELS_KINDS];   /* the most rows of a product of 1, 2 and 4 panels */

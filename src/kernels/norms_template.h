@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The norms of one row and the pass that ends a layer, over the vector vocabulary.
+ * The norms of one row and the passes that end a layer, over the vector vocabulary.
  */
 #ifndef FFNI_NORMS_TEMPLATE_H
 #define FFNI_NORMS_TEMPLATE_H
@@ -57,6 +57,16 @@ static void combine(int64_t n, float *out, const float *branch, const float *bia
             y = vf_add(residual_scale ? vf_mul(r, load_count(residual_scale, i, count)) : r, y);
         }
         store_count(out, i, count, y);
+    }
+}
+
+static void mix(int64_t n, float *out, int64_t count, const float *const *rows, const float *weights)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        const int64_t lanes = lanes_left(n - i);
+        vf sum = count ? vf_mul(vf_set1(weights[0]), load_count(rows[0], i, lanes)) : vf_set1(0.0f);
+        for (int64_t k = 1; k < count; k++) sum = vf_add(sum, vf_mul(vf_set1(weights[k]), load_count(rows[k], i, lanes)));
+        store_count(out, i, lanes, sum);
     }
 }
 

@@ -293,6 +293,15 @@ static void combine(int64_t n, float *out, const float *branch, const float *bia
     }
 }
 
+static void mix(int64_t n, float *out, int64_t count, const float *const *rows, const float *weights)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = count ? weights[0] * rows[0][i] : 0.0f;
+        for (int64_t k = 1; k < count; k++) sum += weights[k] * rows[k][i];
+        out[i] = sum;
+    }
+}
+
 /* --------------------------------------------------------------- Products */
 
 #include "kernels/scalar_products.h"
@@ -340,6 +349,7 @@ const kernel_table_t ffni_kernels_scalar = {
         [NORM_AFFINE] = normalise_affine,
     },
     .combine = combine,
+    .mix = mix,
     .panel_width = PANEL_WIDTH,
     .tile_rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS},
     .product = {PRODUCTS, PRODUCTS, PRODUCTS},

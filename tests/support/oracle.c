@@ -6,25 +6,21 @@
 #include <string.h>
 
 #include "ffn/ffn.h"
+#include "support/oracle_mixture.h"
 #include "support/test.h"
 
 static const double U = 0x1p-24;     /* half an ulp of 1: the largest relative error of one float32 operation */
 static const double TINY = 0x1p-149; /* the smallest float32: what an operation may lose where numbers are denormal */
 
-/* A row of numbers, each with its bound. */
-typedef struct row {
-    int64_t n;
-    double *value;
-    double *bound;
-} row_t;
+typedef oracle_row_t row_t;
 
-static row_t row_make(int64_t n)
+oracle_row_t oracle_row_make(int64_t n)
 {
     row_t row = {n, test_alloc((size_t)n * sizeof(double)), test_alloc((size_t)n * sizeof(double))};
     return row;
 }
 
-static void row_free(row_t *row)
+void oracle_row_free(oracle_row_t *row)
 {
     free(row->value);
     free(row->bound);
@@ -48,8 +44,7 @@ static double unless_infinite(double value, double bound)
     return isinf(value) ? 0 : bound;
 }
 
-/* out = W in + bias. */
-static void project(row_t *out, const float *weight, const float *bias, const row_t *in)
+void oracle_project(row_t *out, const float *weight, const float *bias, const row_t *in)
 {
     double k = (double)in->n;
     double roundings = k < 6 * sqrt(k) ? k : 6 * sqrt(k);
@@ -111,8 +106,7 @@ static void quotient(const oracle_norm_t *norm, const spread_t *spread, double v
     *q_bound = numerator / spread->s + (fabs(*q) + numerator / spread->s) * spread->relative_bound + U * fabs(*q) + TINY;
 }
 
-/* In place. */
-static void normalise(const oracle_norm_t *norm, row_t *row)
+void oracle_normalise(const oracle_norm_t *norm, row_t *row)
 {
     if (norm->kind == FFN_NORM_NONE) return;
     spread_t spread = {0};
@@ -216,25 +210,31 @@ typedef struct rows {
     row_t x, n, up, hidden, y, residual;
 } rows_t;
 
-static void run_token(const oracle_layer_t *layer, rows_t *rows, const double *x, const double *residual)
+static void run_network(const oracle_layer_t *layer, rows_t *rows)
 {
-    row_load(&rows->x, x);
-    row_copy(&rows->n, &rows->x);
-    normalise(&layer->norm[FFN_NORM_IN], &rows->n);
-
     if (layer->gate) {
-        project(&rows->hidden, layer->gate, layer->gate_bias, &rows->n);
-        project(&rows->up, layer->up, layer->up_bias, &rows->n);
+        oracle_project(&rows->hidden, layer->gate, layer->gate_bias, &rows->n);
+        oracle_project(&rows->up, layer->up, layer->up_bias, &rows->n);
         activate(layer, &rows->hidden);
         multiply(layer, &rows->hidden, &rows->up);
     } else {
-        project(&rows->hidden, layer->up, layer->up_bias, &rows->n);
+        oracle_project(&rows->hidden, layer->up, layer->up_bias, &rows->n);
         activate(layer, &rows->hidden);
     }
-    normalise(&layer->norm[FFN_NORM_MID], &rows->hidden);
+    oracle_normalise(&layer->norm[FFN_NORM_MID], &rows->hidden);
+    oracle_project(&rows->y, layer->down, layer->down_bias, &rows->hidden);
+}
 
-    project(&rows->y, layer->down, layer->down_bias, &rows->hidden);
-    normalise(&layer->norm[FFN_NORM_BRANCH], &rows->y);
+/* rows->x is there; `token` is its number in a mixture's routing. */
+static void run_token(const oracle_layer_t *layer, rows_t *rows, const double *residual, int64_t token)
+{
+    row_copy(&rows->n, &rows->x);
+    oracle_normalise(&layer->norm[FFN_NORM_IN], &rows->n);
+    if (layer->mixture)
+        oracle_mixture_run(layer->mixture, token, &rows->n, &rows->y);
+    else
+        run_network(layer, rows);
+    oracle_normalise(&layer->norm[FFN_NORM_BRANCH], &rows->y);
 
     const row_t *r = NULL;
     if (layer->residual == FFN_RESIDUAL_INPUT) r = &rows->x;
@@ -244,24 +244,45 @@ static void run_token(const oracle_layer_t *layer, rows_t *rows, const double *x
         r = &rows->residual;
     }
     combine(layer, &rows->y, r);
-    normalise(&layer->norm[FFN_NORM_OUT], &rows->y);
+    oracle_normalise(&layer->norm[FFN_NORM_OUT], &rows->y);
+}
+
+static rows_t rows_make(const oracle_layer_t *layer)
+{
+    rows_t rows = {oracle_row_make(layer->d_model), oracle_row_make(layer->d_model), oracle_row_make(layer->d_ff),
+                   oracle_row_make(layer->d_ff),    oracle_row_make(layer->d_out),   oracle_row_make(layer->d_out)};
+    return rows;
+}
+
+static void rows_free(rows_t *rows)
+{
+    oracle_row_free(&rows->x);
+    oracle_row_free(&rows->n);
+    oracle_row_free(&rows->up);
+    oracle_row_free(&rows->hidden);
+    oracle_row_free(&rows->y);
+    oracle_row_free(&rows->residual);
+}
+
+void oracle_run_row(const oracle_layer_t *layer, const row_t *x, row_t *y)
+{
+    rows_t rows = rows_make(layer);
+    row_copy(&rows.x, x);
+    run_token(layer, &rows, NULL, 0);
+    row_copy(y, &rows.y);
+    rows_free(&rows);
 }
 
 void oracle_run(const oracle_layer_t *layer, int64_t tokens, const double *x, const double *residual, double *y, double *bound)
 {
-    rows_t rows = {row_make(layer->d_model), row_make(layer->d_model), row_make(layer->d_ff),
-                   row_make(layer->d_ff),    row_make(layer->d_out),   row_make(layer->d_out)};
+    rows_t rows = rows_make(layer);
     for (int64_t t = 0; t < tokens; t++) {
-        run_token(layer, &rows, x + t * layer->d_model, residual ? residual + t * layer->d_out : NULL);
+        row_load(&rows.x, x + t * layer->d_model);
+        run_token(layer, &rows, residual ? residual + t * layer->d_out : NULL, t);
         memcpy(y + t * layer->d_out, rows.y.value, (size_t)layer->d_out * sizeof *y);
         if (bound) memcpy(bound + t * layer->d_out, rows.y.bound, (size_t)layer->d_out * sizeof *bound);
     }
-    row_free(&rows.x);
-    row_free(&rows.n);
-    row_free(&rows.up);
-    row_free(&rows.hidden);
-    row_free(&rows.y);
-    row_free(&rows.residual);
+    rows_free(&rows);
 }
 
 double *oracle_widen(const float *values, int64_t n)

@@ -38,6 +38,8 @@ typedef struct oracle_scale {
     int tanh;            /* the flag */
 } oracle_scale_t;
 
+struct oracle_mixture; /* oracle_mixture.h */
+
 typedef struct oracle_layer {
     int64_t d_model, d_ff, d_out;
     oracle_activation_t activation;
@@ -47,7 +49,27 @@ typedef struct oracle_layer {
     oracle_norm_t norm[4];
     uint32_t residual;
     oracle_scale_t branch_scale, residual_scale;
+    const struct oracle_mixture *mixture; /* in place of the matrices; NULL: none */
 } oracle_layer_t;
+
+/* A row of numbers, each with its bound. */
+typedef struct oracle_row {
+    int64_t n;
+    double *value;
+    double *bound;
+} oracle_row_t;
+
+oracle_row_t oracle_row_make(int64_t n);
+void oracle_row_free(oracle_row_t *row);
+
+/* out = W in + bias; W is [out, in], bias NULL: none. */
+void oracle_project(oracle_row_t *out, const float *weight, const float *bias, const oracle_row_t *in);
+
+/* In place. */
+void oracle_normalise(const oracle_norm_t *norm, oracle_row_t *row);
+
+/* y = layer(x) for one token, from an input that has a bound. */
+void oracle_run_row(const oracle_layer_t *layer, const oracle_row_t *x, oracle_row_t *y);
 
 /* y[t] = layer(x[t]) and the bound of each number. x [tokens, d_model], residual [tokens, d_out] (with an external residual, else NULL), y and
  * bound [tokens, d_out], all contiguous. bound may be NULL. */

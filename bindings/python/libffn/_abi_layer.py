@@ -45,6 +45,23 @@ class Role(IntEnum):
     RESIDUAL_SCALE = 33
     XIELU_ALPHA_P = 34
     XIELU_ALPHA_N = 35
+    ROUTER_WEIGHT = 40
+    ROUTER_BIAS = 41
+    ROUTER_NORM_WEIGHT = 42
+    SELECTION_BIAS = 43
+    EXPERT_SCALE = 44
+    COMBINE_BIAS = 45
+    SHARED_UP_WEIGHT = 46
+    SHARED_UP_BIAS = 47
+    SHARED_GATE_WEIGHT = 48
+    SHARED_GATE_BIAS = 49
+    SHARED_DOWN_WEIGHT = 50
+    SHARED_DOWN_BIAS = 51
+    SHARED_SCALE_WEIGHT = 52
+    LATENT_IN_WEIGHT = 53
+    LATENT_IN_BIAS = 54
+    LATENT_OUT_WEIGHT = 55
+    LATENT_OUT_BIAS = 56
 
 
 class Activation(IntEnum):
@@ -193,6 +210,14 @@ class Tensor(Structure):
     ]
 
 
+class MoeOptions(Sized):
+    """Its fields are in _abi_moe.py."""
+
+
+class MoeRun(Sized):
+    """Likewise."""
+
+
 class LayerOptions(Sized):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -215,7 +240,7 @@ class LayerOptions(Sized):
         ("reserved", c_uint32),
         ("tensors", POINTER(Tensor)),
         ("tensor_count", c_uint64),
-        ("moe", c_void_p),
+        ("moe", POINTER(MoeOptions)),
         ("allocator", POINTER(Allocator)),
     ]
 
@@ -252,6 +277,7 @@ class Run(Sized):
         ("reserved", c_uint32),
         ("dropout", POINTER(Dropout)),
         ("tape", c_void_p),
+        ("moe", POINTER(MoeRun)),
     ]
 
 
@@ -272,6 +298,12 @@ class LayerInfo(Sized):
         ("parameters", c_int64),
         ("parameters_of", c_int64 * 64),
         ("bytes", c_uint64),
+        ("experts", c_int64),
+        ("identity_experts", c_int64),
+        ("top_k", c_int64),
+        ("d_shared", c_int64),
+        ("d_latent", c_int64),
+        ("active_parameters", c_int64),
     ]
 
 

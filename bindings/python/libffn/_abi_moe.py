@@ -5,12 +5,25 @@ from __future__ import annotations
 from ctypes import POINTER, c_double, c_float, c_int64, c_uint32, c_uint64, c_void_p
 from enum import IntEnum, IntFlag
 
-from ._abi_layer import Constants, Functions, Sized, Structs, handle, status
+from ._abi_layer import Constants, Functions, MoeOptions, MoeRun, Sized, Structs, handle, status
 
 
 class Moe(IntEnum):
     EXPERTS_MOST = 512
     NO_EXPERT = -1
+
+
+class MoeFlag(IntFlag):
+    WEIGHT_ON_INPUT = 1
+    ROUTE_UNNORMED = 2
+    NORMALISE_LAST = 4
+    SHARED_UNCLAMPED = 8
+
+
+class MoeChoose(IntEnum):
+    TOP_K = 0
+    SPARSE_MIXER = 1
+    BY_EXPERTS = 2
 
 
 class MoeScore(IntEnum):
@@ -71,6 +84,8 @@ class MoeLossFlag(IntFlag):
 # the header's names are these prefixes and the members' names
 CONSTANTS: Constants = (
     ("FFN_MOE_", Moe),
+    ("FFN_MOE_", MoeFlag),
+    ("FFN_MOE_CHOOSE_", MoeChoose),
     ("FFN_MOE_SCORE_", MoeScore),
     ("FFN_MOE_GROUP_", MoeGroup),
     ("FFN_MOE_WEIGHT_", MoeWeight),
@@ -185,6 +200,37 @@ class MoeBalance(Sized):
     ]
 
 
+MoeOptions._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("experts", c_int64),
+    ("identity_experts", c_int64),
+    ("top_k", c_int64),
+    ("choose", c_uint32),
+    ("jitter_eps", c_float),
+    ("router_norm", c_uint32),
+    ("router_norm_eps", c_float),
+    ("chunk_bytes", c_uint64),
+    ("router", POINTER(MoeRouterOptions)),
+    ("second", POINTER(MoeSecondOptions)),
+    ("capacity", POINTER(MoeCapacityOptions)),
+]
+
+MoeRun._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("routing", POINTER(MoeRouting)),
+    ("mask", c_void_p),
+    ("stream", c_uint64),
+    ("first_token", c_int64),
+    ("ids", c_void_p),
+    ("weights", c_void_p),
+    ("logits", c_void_p),
+    ("scores", c_void_p),
+    ("counts", c_void_p),
+    ("statistics", POINTER(MoeStatistics)),
+]
+
 STRUCTS: Structs = {
     "ffn_moe_routing_t": MoeRouting,
     "ffn_moe_router_options_t": MoeRouterOptions,
@@ -193,6 +239,8 @@ STRUCTS: Structs = {
     "ffn_moe_capacity_options_t": MoeCapacityOptions,
     "ffn_moe_statistics_t": MoeStatistics,
     "ffn_moe_balance_t": MoeBalance,
+    "ffn_moe_options_t": MoeOptions,
+    "ffn_moe_run_t": MoeRun,
 }
 
 FUNCTIONS: Functions = {

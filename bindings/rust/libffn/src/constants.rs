@@ -78,6 +78,40 @@ constants! {
         XIELU_ALPHA_P = FFN_ROLE_XIELU_ALPHA_P,
         /// `[1]`, with [`Activation::XIELU`] alone.
         XIELU_ALPHA_N = FFN_ROLE_XIELU_ALPHA_N,
+        /// `[E + Z, d_model]`, of a mixture of experts.
+        ROUTER_WEIGHT = FFN_ROLE_ROUTER_WEIGHT,
+        /// `[E + Z]`, of a mixture of experts.
+        ROUTER_BIAS = FFN_ROLE_ROUTER_BIAS,
+        /// `[d_model]`, of a mixture of experts.
+        ROUTER_NORM_WEIGHT = FFN_ROLE_ROUTER_NORM_WEIGHT,
+        /// `[E + Z]`, of a mixture of experts.
+        SELECTION_BIAS = FFN_ROLE_SELECTION_BIAS,
+        /// `[E + Z]`, of a mixture of experts.
+        EXPERT_SCALE = FFN_ROLE_EXPERT_SCALE,
+        /// `[d_out]`, of a mixture of experts.
+        COMBINE_BIAS = FFN_ROLE_COMBINE_BIAS,
+        /// `[d_shared, d_model]`, of a mixture of experts.
+        SHARED_UP_WEIGHT = FFN_ROLE_SHARED_UP_WEIGHT,
+        /// `[d_shared]`, of a mixture of experts.
+        SHARED_UP_BIAS = FFN_ROLE_SHARED_UP_BIAS,
+        /// `[d_shared, d_model]`, of a mixture of experts.
+        SHARED_GATE_WEIGHT = FFN_ROLE_SHARED_GATE_WEIGHT,
+        /// `[d_shared]`, of a mixture of experts.
+        SHARED_GATE_BIAS = FFN_ROLE_SHARED_GATE_BIAS,
+        /// `[d_out, d_shared]`, of a mixture of experts.
+        SHARED_DOWN_WEIGHT = FFN_ROLE_SHARED_DOWN_WEIGHT,
+        /// `[d_out]`, of a mixture of experts.
+        SHARED_DOWN_BIAS = FFN_ROLE_SHARED_DOWN_BIAS,
+        /// `[1, d_model]`, of a mixture of experts.
+        SHARED_SCALE_WEIGHT = FFN_ROLE_SHARED_SCALE_WEIGHT,
+        /// `[d_latent, d_model]`, of a mixture of experts.
+        LATENT_IN_WEIGHT = FFN_ROLE_LATENT_IN_WEIGHT,
+        /// `[d_latent]`, of a mixture of experts.
+        LATENT_IN_BIAS = FFN_ROLE_LATENT_IN_BIAS,
+        /// `[d_out, d_latent]`, of a mixture of experts.
+        LATENT_OUT_WEIGHT = FFN_ROLE_LATENT_OUT_WEIGHT,
+        /// `[d_out]`, of a mixture of experts.
+        LATENT_OUT_BIAS = FFN_ROLE_LATENT_OUT_BIAS,
     }
 }
 

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ * The experts of the blas engine: one after the other, each by two products of BLAS on the calling thread, with passes over rows between them. */
+#include "core/moe.h"
+
+#include "base/checked.h"
+#include "core/gemm.h"
+#include "core/parallel.h"
+
+/* Rows of a product at the most, as in core/blas.c. */
+enum { BLOCK_ROWS = 512 };
+
+typedef struct place {
+    float *input;  /* [rows, d_in] */
+    float *hidden; /* [rows, hidden width]; the activation then lies in the first d_ff of each row */
+} place_t;
+
+/* Some rows of one network. */
+typedef struct block {
+    const moe_pass_t *pass;
+    network_t network;
+    int shared;
+    int64_t first, rows; /* of the sorted slots, or of the chunk's tokens */
+    place_t place;
+} block_t;
+
+static place_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
+    const int64_t element = sizeof(float);
+    int64_t hidden = maximum(layer->hidden_width, layer->shared.d_ff * (1 + layer->shared.gated));
+    place_t place;
+    place.input = ffni_arena_take(arena, rows, maximum(layer->sizes.of[EXTENT_EXPERT_IN], layer->shared.d_in) * element);
+    place.hidden = ffni_arena_take(arena, rows, hidden * element);
+    return place;
+}
+
+uint64_t ffni_moe_blas_bytes(const ffn_layer_t *layer, int64_t rows) {
+    arena_t measure = {0};
+    lay_out(layer, minimum(rows, BLOCK_ROWS), &measure);
+    return measure.overflowed ? UINT64_MAX : measure.used;
+}
+
+static void gather_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    const moe_pass_t *pass = block->pass;
+    int64_t width = block->network.d_in;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t position = block->first + row;
+        const float *input = block->shared ? moe_input(pass, position)
+                                           : ffni_moe_expert_input(pass, pass->memory.order[position] / pass->plan.top_k);
+        float weight = block->shared ? 1.0f : ffni_moe_input_weight(pass, position);
+        block->network.kernels->mix(width, block->place.input + row * width, 1, &input, &weight);
+    }
+}
+
+static void activate_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    const network_t *network = &block->network;
+    const activation_t *activation = &network->activation;
+    int64_t d_ff = network->d_ff, width = d_ff * (1 + network->gated);
+    for (int64_t row = begin; row < end; row++) {
+        float *hidden = block->place.hidden + row * width;
+        if (network->gated)
+            network->kernels->activate_gated[activation->kind](activation, d_ff, hidden, hidden, network->gate_bias, hidden + d_ff, network->up_bias);
+        else
+            network->kernels->activate[activation->kind](activation, d_ff, hidden, hidden, network->up_bias);
+        if (network->has_norm) network->kernels->normalise[network->norm_kind](&network->norm, d_ff, hidden, hidden);
+    }
+}
+
+static float *output_of(const block_t *block) {
+    return (block->shared ? block->pass->memory.shared : block->pass->memory.rows) + block->first * block->network.d_out;
+}
+
+static void add_bias_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    const network_t *network = &block->network;
+    for (int64_t row = begin; row < end; row++) {
+        float *out = output_of(block) + row * network->d_out;
+        network->kernels->combine(network->d_out, out, out, network->down_bias, NULL, NULL, NULL);
+    }
+}
+
+static void run_block(block_t *block) {
+    ffn_context_t *context = block->pass->context;
+    const network_t *network = &block->network;
+    int64_t width = network->d_ff * (1 + network->gated);
+    ffni_parallel_rows(context, block->rows, network->d_in, gather_rows, block);
+    ffni_gemm(block->rows, width, network->d_in, block->place.input, network->d_in, network->in_weight, block->place.hidden);
+    ffni_parallel_rows(context, block->rows, width, activate_rows, block);
+    ffni_gemm(block->rows, network->d_out, network->d_ff, block->place.hidden, width, network->down_weight, output_of(block));
+    if (network->down_bias) ffni_parallel_rows(context, block->rows, network->d_out, add_bias_rows, block);
+}
+
+/* Rows from `first` on, in blocks of equal size. */
+static void run_network(const moe_pass_t *pass, const network_t *network, int shared, int64_t first, int64_t rows, place_t place) {
+    int64_t blocks = rows ? (rows - 1) / BLOCK_ROWS + 1 : 0;
+    for (int64_t i = 0; i < blocks; i++) {
+        block_t block = {.pass = pass, .network = *network, .shared = shared, .first = first, .rows = rows / blocks + (i < rows % blocks), .place = place};
+        run_block(&block);
+        first += block.rows;
+    }
+}
+
+void ffni_moe_blas_experts(moe_pass_t *pass) {
+    const ffn_layer_t *layer = pass->layer;
+    arena_t arena = {.base = pass->memory.engine};
+    place_t place = lay_out(layer, minimum(pass->plan.chunk, BLOCK_ROWS), &arena);
+    ffni_moe_dispatch(pass, MOE_ITEM_ROWS);
+    for (int64_t expert = 0; expert < layer->mixture.experts; expert++) {
+        network_t network = ffni_layer_expert(layer, expert);
+        int64_t first = pass->memory.starts[expert];
+        run_network(pass, &network, 0, first, pass->memory.starts[expert + 1] - first, place);
+    }
+    if (layer->shared.d_ff) run_network(pass, &layer->shared, 1, 0, pass->tokens, place);
+}
