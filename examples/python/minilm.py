@@ -58,13 +58,20 @@ class MiniLM:
         mixed = (powers / powers.sum(-1, keepdims=True) @ value).swapaxes(0, 1).reshape(x.shape)
         return self.layer_norm(name + "output.LayerNorm", x + self.linear(name + "output.dense", mixed))
 
-    def embed(self, ids):
-        """The mean of the last hidden states, of length 1."""
+    def hidden_states(self, ids):
+        """What each feed-forward layer receives, and last what the last one gives."""
         words, positions, types = (self.tensors[f"embeddings.{kind}_embeddings.weight"] for kind in ("word", "position", "token_type"))
         x = self.layer_norm("embeddings.LayerNorm", words[ids] + positions[: len(ids)] + types[0])
         for i, feed_forward in enumerate(self.feed_forward):
-            x = feed_forward(self.attention(f"encoder.layer.{i}.attention.", x))
-        mean = x.mean(0)
+            x = self.attention(f"encoder.layer.{i}.attention.", x)
+            yield x
+            x = feed_forward(x)
+        yield x
+
+    def embed(self, ids):
+        """The mean of the last hidden states, of length 1."""
+        *_, last = self.hidden_states(ids)
+        mean = last.mean(0)
         return mean / np.linalg.norm(mean)
 
 
