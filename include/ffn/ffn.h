@@ -742,6 +742,109 @@ typedef struct ffn_moe_capacity_options {
  * first, then the earlier token; NaN is the smallest. Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory), FFN_BUSY. */
 FFN_API ffn_status_t ffn_moe_limit(ffn_context_t *context, const ffn_moe_capacity_options_t *options, const ffn_moe_routing_t *routing);
 
+/* ----------------------------------------------- Mixture of experts: noise */
+
+/* Where noise acts in training: numbers of sites in the streams of dropout, behind its own. */
+enum {
+    FFN_MOE_SITE_INPUT = 5,  /* jitter of the router's input, or of the whole block's: Switch (0.01), Mixtral (router_jitter_noise) */
+    FFN_MOE_SITE_LOGITS = 6, /* jitter of logits */
+    FFN_MOE_SITE_NOISE = 7   /* normal noise added to logits */
+};
+
+/* What is drawn is a function of the fields below and the number's place alone: the same for any number of threads, batch split (first_row) and ISA
+ * level, and drawn again in the backward pass. The number in column j of row r is word w = j % 4 of Philox 4x32-10 with the key `seed` and the counter
+ *     ( site * 2^28 + j / 4,  r mod 2^32,  step,  layer * 2^16 + r / 2^32 )
+ * as for dropout, with r = first_row + the row's number in the call, made u = (w + 1/2) / 2^32, in (0, 1). */
+typedef struct ffn_moe_noise {
+    uint32_t struct_size; /* required: sizeof(ffn_moe_noise_t) */
+    uint32_t site;        /* required: FFN_MOE_SITE_* */
+    uint64_t seed;        /* any number */
+    uint64_t step;        /* of training: 0 to 2^32 - 1 */
+    uint64_t layer;       /* number of the layer in the model: 0 to 65534 */
+    int64_t first_row;    /* number of the call's first row, >= 0; rows end at 2^48 */
+    float size;           /* finite, >= 0: jitter's epsilon, at most 1, or a standard deviation. 0 leaves alone, to the bit */
+    uint32_t reserved;    /* 0 */
+} ffn_moe_noise_t;
+
+/* Jitter: out[r][j] = in[r][j] * (1 + size * (2 u - 1)), the factor in float64, rounded once; site INPUT or LOGITS.
+ *   in, out  [rows, width], rows dense, with strides in bytes as in ffn_layer_forward; rows 0 to 2^31 - 1, width 1 to 2^29
+ * out may be in exactly. The backward pass is the same call on derivatives: d_in = jitter of d_out. Where the experts see the jitter too (Mixtral, DBRX,
+ * Hugging Face's Switch), it is the layer's x that is jittered; else (Mesh TensorFlow, Flaxformer) a copy of it, for ffn_moe_logits.
+ * Statuses: FFN_INVALID, FFN_UNSUPPORTED, FFN_NO_MEMORY (context NULL, in a thread's first call), FFN_BUSY. */
+FFN_API ffn_status_t ffn_moe_jitter(ffn_context_t *context, const ffn_moe_noise_t *noise, int64_t rows, int64_t width, const float *in,
+                                    int64_t in_stride, float *out, int64_t out_stride);
+
+/* Noise on logits: logits[t][e] += (size + softplus(noise_logits[t][e])) * z, z the number whose normal distribution is u; in float64, rounded once.
+ * noise_logits NULL: logits += size * z. site NOISE.
+ *   noise_logits  [tokens, experts]  ffn_moe_logits with a second matrix: noisy top-k gating, Shazeer et al., arXiv 1701.06538 (size 0; tensor2tensor's
+ *                 noise_epsilon is size 0.01). Without it V-MoE's noise, arXiv 2106.05974: size 1 / experts
+ *   logits        [tokens, experts]  changed in place
+ * The derivatives by the logits go through unchanged. Statuses as ffn_moe_jitter. */
+FFN_API ffn_status_t ffn_moe_add_noise(ffn_context_t *context, const ffn_moe_noise_t *noise, int64_t tokens, int64_t experts,
+                                       const float *noise_logits, float *logits);
+
+/* d_noise_logits[t][e] = d_logits[t][e] * z * sigmoid(noise_logits[t][e]), with the z of ffn_moe_add_noise; written. All [tokens, experts]. */
+FFN_API ffn_status_t ffn_moe_add_noise_backward(ffn_context_t *context, const ffn_moe_noise_t *noise, int64_t tokens, int64_t experts,
+                                                const float *noise_logits, const float *d_logits, float *d_noise_logits);
+
+/* -------------------------------------------- Mixture of experts: backward */
+
+/* From the derivatives of the loss by the weights of a routing back to those by the router's tensors and its input: ffn_moe_route_backward, then
+ * ffn_moe_logits_backward. The losses' own gradients enter on the way: by scores as d_scores, by logits (ffn_moe_loss_z) in d_logits itself, before
+ * (with FFN_BACKWARD_ACCUMULATE) or after.
+ *
+ * Which experts are chosen is a constant: no derivative goes through the order of scores, groups, the selection bias, capacity, hash tables, policies of
+ * second choices, or which tokens an expert chooses. A weight of 0 has one nonetheless. Where a maximum decides (eps_least, norm_power infinity), the
+ * derivative is that of what is in force; |w|^p has none at w = 0, and 0 is taken. */
+
+typedef struct ffn_moe_route_gradients {
+    uint32_t struct_size;    /* required: sizeof(ffn_moe_route_gradients_t) */
+    uint32_t flags;          /* FFN_BACKWARD_ACCUMULATE: the results are added to what their arrays hold; or 0: they are written */
+    const float *d_weights;  /* [tokens, top_k]    by the weights; of slots without an expert not looked at. NULL: 0 */
+    const float *d_scores;   /* [tokens, experts]  by the scores that ffn_moe_route gave: the load-balancing losses' gradients. NULL: 0 */
+    float *d_logits;         /* [tokens, experts]  required. Rows of padding are 0 */
+    float *d_expert_scale;   /* [experts]          NULL: not wanted */
+} ffn_moe_route_gradients_t;
+
+/* The backward pass of ffn_moe_route: options, logits, expert_scale and routing as they were there. Of the routing, ids and mask are read: the ids by
+ * which the weights were made. Where choices were dropped after weights had been normalised (ffn_moe_limit), those are the ids from before, with d_weights
+ * of 0 at what was dropped; where they were not normalised, either do.
+ * Expert choice is SCORE weights without normalisation, on its own ids. Hash routing and NLLB's second pass are FFN_MOE_GIVEN_IDS, as forwards.
+ * In float64, rounded once: the same bits at every ISA level, with every number of threads, and whatever the other tokens are; d_expert_scale's sum over
+ * tokens is in float64 too. A row whose weights are NaN has NaN for each of its logits.
+ * With 0 tokens d_expert_scale is 0. Statuses: FFN_INVALID, FFN_UNSUPPORTED, FFN_NO_MEMORY (scratch memory, with d_expert_scale; context NULL, in a
+ * thread's first call), FFN_BUSY. */
+FFN_API ffn_status_t ffn_moe_route_backward(ffn_context_t *context, const ffn_moe_router_options_t *options, const float *logits,
+                                            const float *expert_scale, const ffn_moe_routing_t *routing,
+                                            const ffn_moe_route_gradients_t *gradients);
+
+/* The same for ffn_moe_sparse_mixer: each weight is a softmax over the experts that did not drop out, and has its derivative, w (1 at the choice - p).
+ * Published training also samples the choice and scales the gradient at random (Heun's midpoint); neither is done here. d_weights is required, d_scores
+ * and d_expert_scale are NULL. Statuses likewise. */
+FFN_API ffn_status_t ffn_moe_sparse_mixer_backward(ffn_context_t *context, float jitter_eps, const float *logits, const ffn_moe_routing_t *routing,
+                                                   const ffn_moe_route_gradients_t *gradients);
+
+/* flags of ffn_moe_logits_gradients_t, beside FFN_BACKWARD_ACCUMULATE */
+enum { FFN_MOE_ADD_D_X = 2 }; /* d_x is added to: to the experts' share of it */
+
+typedef struct ffn_moe_logits_gradients {
+    uint32_t struct_size;    /* required: sizeof(ffn_moe_logits_gradients_t) */
+    uint32_t flags;          /* FFN_BACKWARD_ACCUMULATE (of the three tensors), FFN_MOE_ADD_D_X, or-ed; or 0 */
+    const float *d_logits;   /* [tokens, experts]   required */
+    float *d_x;              /* [tokens, d_model]   NULL: not wanted, likewise below */
+    int64_t d_x_stride;      /* bytes, as x_stride */
+    float *d_weight;         /* [experts, d_model] */
+    int64_t d_weight_stride[2]; /* as weight_stride */
+    float *d_bias;           /* [experts] */
+    float *d_norm_weight;    /* [d_model]           only with a norm */
+} ffn_moe_logits_gradients_t;
+
+/* The backward pass of ffn_moe_logits: options and x as they were there (bias is not looked at). Products by sgemm, sums as in ffn_layer_backward: the same
+ * bits for any number of threads of the context, at a fixed number of BLAS threads. With 0 tokens the tensors' gradients are 0.
+ * Statuses: FFN_INVALID, FFN_UNSUPPORTED, FFN_NO_MEMORY, FFN_BUSY. */
+FFN_API ffn_status_t ffn_moe_logits_backward(ffn_context_t *context, const ffn_moe_logits_options_t *options, int64_t tokens, const float *x,
+                                             int64_t x_stride, const ffn_moe_logits_gradients_t *gradients);
+
 /* ---------------------------------------------- Mixture of experts: losses */
 
 /* Tokens per expert: counts[g][e] = the tokens of group g (group_tokens tokens each, the last may have fewer; 0: all are one group) whose first `choices`

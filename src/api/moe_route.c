@@ -8,6 +8,7 @@
 #include "base/structs.h"
 #include "core/router_options.h"
 #include "core/routing.h"
+#include "core/sparse_mixer.h"
 
 #include <inttypes.h>
 #include <math.h>

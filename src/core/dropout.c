@@ -13,10 +13,16 @@ static const char *const site_names[DROPOUT_SITES] = {"PRE_ACTIVATION", "ACTIVAT
 
 static const int64_t ROWS_END = INT64_C(1) << 48;
 
-static ffn_status_t check_first(const char *name, int64_t first, const char *what, int64_t count) {
-    if (first < 0) return ffni_fail(FFN_INVALID, "%s of the dropout is %" PRId64 ", must be at least 0", name, first);
+ffn_status_t ffni_random_check_place(const char *what, uint64_t step, uint64_t layer) {
+    if (step > UINT32_MAX) return ffni_fail(FFN_INVALID, "step of the %s is %" PRIu64 ", must be at most %" PRIu32, what, step, UINT32_MAX);
+    if (layer >= PHILOX_LAYERS) return ffni_fail(FFN_INVALID, "layer of the %s is %" PRIu64 ", must be at most %d", what, layer, PHILOX_LAYERS - 1);
+    return FFN_OK;
+}
+
+ffn_status_t ffni_random_check_first(const char *what, const char *name, int64_t first, const char *counted, int64_t count) {
+    if (first < 0) return ffni_fail(FFN_INVALID, "%s of the %s is %" PRId64 ", must be at least 0", name, what, first);
     if (first <= ROWS_END - count && count <= ROWS_END) return FFN_OK;
-    return ffni_fail(FFN_INVALID, "%s of the dropout is %" PRId64 ", and with %" PRId64 " %s ends beyond 2^48", name, first, count, what);
+    return ffni_fail(FFN_INVALID, "%s of the %s is %" PRId64 ", and with %" PRId64 " %s ends beyond 2^48", name, what, first, count, counted);
 }
 
 static ffn_status_t check(const ffn_dropout_t *options, int64_t batch, int64_t length) {
@@ -24,15 +30,13 @@ static ffn_status_t check(const ffn_dropout_t *options, int64_t batch, int64_t l
     if (options->reserved) return ffni_fail(FFN_INVALID, "reserved of the dropout is %" PRIu32 ", must be 0", options->reserved);
     if (options->broadcast & ~sites)
         return ffni_fail(FFN_INVALID, "broadcast of the dropout is 0x%" PRIx32 ", must be 1 << site or-ed, at most 0x%" PRIx32, options->broadcast, sites);
-    if (options->step > UINT32_MAX)
-        return ffni_fail(FFN_INVALID, "step of the dropout is %" PRIu64 ", must be at most %" PRIu32, options->step, UINT32_MAX);
-    if (options->layer >= PHILOX_LAYERS)
-        return ffni_fail(FFN_INVALID, "layer of the dropout is %" PRIu64 ", must be at most %d", options->layer, PHILOX_LAYERS - 1);
+    ffn_status_t status = ffni_random_check_place("dropout", options->step, options->layer);
+    if (status) return status;
     for (int site = 0; site < DROPOUT_SITES; site++)
         if (!(options->p[site] >= 0 && options->p[site] <= 1))
             return ffni_fail(FFN_INVALID, "p[%s] of the dropout is %s, must be 0 to 1", site_names[site], ffni_number(options->p[site]).text);
-    ffn_status_t status = check_first("first_row", options->first_row, "rows", batch * length);
-    return status ? status : check_first("first_sequence", options->first_sequence, "sequences", batch);
+    status = ffni_random_check_first("dropout", "first_row", options->first_row, "rows", batch * length);
+    return status ? status : ffni_random_check_first("dropout", "first_sequence", options->first_sequence, "sequences", batch);
 }
 
 static drop_mask_t mask_of(const ffn_dropout_t *options, int site) {

@@ -19,6 +19,10 @@ typedef struct dropout {
 /* Checks a caller's dropout for a run of batch sequences of length rows. given NULL: none. */
 ffn_status_t ffni_dropout_read(dropout_t *dropout, const ffn_dropout_t *given, int64_t batch, int64_t length);
 
+/* The fields that place random numbers: "step of the dropout is ..." */
+ffn_status_t ffni_random_check_place(const char *what, uint64_t step, uint64_t layer);
+ffn_status_t ffni_random_check_first(const char *what, const char *name, int64_t first, const char *counted, int64_t count);
+
 int ffni_dropout_acts(const dropout_t *dropout, int site);
 
 /* Drops from the n numbers v of the run's row `row`, at one of the four sites that act on rows; does nothing where the site is left alone. */

@@ -3,8 +3,8 @@
 #include "core/gradients.h"
 
 #include "base/checked.h"
+#include "core/view_products.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,41 +16,15 @@ void ffni_gradients_init(gradients_t *gradients, const ffn_layer_t *layer, const
 
 /* -------------------------------------------------------------------- Matrices */
 
-/* Whether sgemm can write a matrix whose inner dimension has this stride between elements and that one between rows. */
-static int is_dense(int64_t inner_size, int64_t inner_stride, int64_t outer_size, int64_t outer_stride) {
-    if (inner_size > 1 && inner_stride != 4) return 0;
-    return outer_size == 1 || (outer_stride >= 4 * inner_size && outer_stride / 4 <= INT_MAX);
-}
-
-static int has_dense_rows(const view_t *view) {
-    return is_dense(view->columns, view->column_stride, view->rows, view->row_stride);
-}
-
-static int has_dense_columns(const view_t *view) {
-    return is_dense(view->rows, view->row_stride, view->columns, view->column_stride);
-}
-
 static int is_matrix(int role) {
     return ffni_roles[role].ndim == 2;
-}
-
-static view_t contiguous(float *data, const view_t *shape) {
-    return (view_t){.data = (char *)data, .rows = shape->rows, .columns = shape->columns, .row_stride = 4 * shape->columns, .column_stride = 4};
 }
 
 void ffni_gradients_multiply(const gradients_t *gradients, int role, int64_t rows, operand_t d, operand_t input, int first) {
     if (!gradient_wanted(gradients, role)) return;
     view_t view = gradients->view[role];
-    if (gradients->matrix[role]) view = contiguous(gradients->matrix[role], &view);
-    int accumulate = gradients->accumulate || !first;
-    float *c = (float *)(void *)view.data;
-    if (has_dense_rows(&view)) {
-        d.transposed = 1;
-        ffni_gemm_general(view.rows, view.columns, rows, d, input, accumulate, c, view.rows == 1 ? view.columns : view.row_stride / 4);
-    } else {
-        input.transposed = 1;
-        ffni_gemm_general(view.columns, view.rows, rows, input, d, accumulate, c, view.columns == 1 ? view.rows : view.column_stride / 4);
-    }
+    if (gradients->matrix[role]) view = ffni_view_contiguous(gradients->matrix[role], &view);
+    ffni_view_add_product(&view, rows, d, input, gradients->accumulate || !first);
 }
 
 /* --------------------------------------------------------------------- Vectors */
@@ -75,7 +49,7 @@ void ffni_gradients_lay_out(gradients_t *gradients, int64_t rows, arena_t *arena
     for (int role = 0; role < ROLE_LIMIT; role++) {
         const view_t *view = &gradients->view[role];
         gradients->matrix[role] = NULL;
-        if (gradient_wanted(gradients, role) && is_matrix(role) && !has_dense_rows(view) && !has_dense_columns(view))
+        if (gradient_wanted(gradients, role) && is_matrix(role) && !ffni_view_takes_products(view))
             gradients->matrix[role] = ffni_arena_take(arena, view->rows, view->columns * 4);
         if (!is_summed(gradients, role)) continue;
         gradients->offset[role] = gradients->record;
@@ -91,7 +65,7 @@ void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context) {
     memset(gradients->xielu_total, 0, sizeof gradients->xielu_total);
     for (int role = 0; gradients->accumulate && role < ROLE_LIMIT; role++) {
         if (!gradients->matrix[role]) continue;
-        view_t matrix = contiguous(gradients->matrix[role], &gradients->view[role]);
+        view_t matrix = ffni_view_contiguous(gradients->matrix[role], &gradients->view[role]);
         ffni_view_copy(context, &matrix, &gradients->view[role]);
     }
 }
@@ -163,7 +137,7 @@ void ffni_gradients_finish(gradients_t *gradients, ffn_context_t *context) {
     for (int role = 0; role < ROLE_LIMIT; role++) {
         if (!gradient_wanted(gradients, role)) continue;
         if (gradients->matrix[role]) {
-            view_t matrix = contiguous(gradients->matrix[role], &gradients->view[role]);
+            view_t matrix = ffni_view_contiguous(gradients->matrix[role], &gradients->view[role]);
             ffni_view_copy(context, &gradients->view[role], &matrix);
         } else if (!is_matrix(role)) {
             write_vector(gradients, role);

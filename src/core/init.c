@@ -129,8 +129,8 @@ static double polynomial(double x, const double c[8]) {
     return sum;
 }
 
-/* The z with Phi(z) = p, for 2^-36 < p < 1 - 2^-36, to about 1e-15: Wichura 1988, algorithm AS 241 (Applied Statistics 37). */
-static double normal_quantile(double p) {
+/* Wichura 1988, algorithm AS 241 (Applied Statistics 37). */
+double ffni_normal_quantile(double p) {
     static const double a[8] = {3.3871328727963666080, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
                                 4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3};
     static const double b[8] = {1, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
@@ -186,7 +186,7 @@ static shape_t shape_of(const ffn_init_options_t *options) {
 
 static float draw(const shape_t *shape, uint32_t word) {
     double u = ((double)word + 0.5) * 0x1p-32;
-    double value = shape->scale * (shape->normal ? normal_quantile(shape->low + u * shape->width) : 2 * u - 1);
+    double value = shape->scale * (shape->normal ? ffni_normal_quantile(shape->low + u * shape->width) : 2 * u - 1);
     /* Rounding must not carry a number past the limit. */
     float rounded = (float)value;
     if (fabs((double)rounded) > shape->limit) rounded = nextafterf(rounded, 0);

@@ -7,6 +7,7 @@
 #include "core/routing.h"
 #include "core/scores.h"
 #include "core/second_expert.h"
+#include "core/sparse_mixer.h"
 
 #include <stddef.h>
 #include <string.h>

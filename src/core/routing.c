@@ -13,7 +13,7 @@
 enum { WORK_PER_EXPERT = 8 };
 
 int ffni_routing_skip(const ffn_moe_routing_t *routing, int64_t token) {
-    if (!routing->mask || routing->mask[token]) return 0;
+    if (ffni_routing_counts(routing, token)) return 0;
     for (int64_t slot = token * routing->top_k; slot < (token + 1) * routing->top_k; slot++) {
         routing->ids[slot] = FFN_MOE_NO_EXPERT;
         if (routing->weights) routing->weights[slot] = 0;
@@ -134,51 +134,4 @@ static void route_rows(void *data, int64_t begin, int64_t end) {
 
 void ffni_route(ffn_context_t *context, const router_t *router) {
     ffni_parallel_rows(context, router->routing.tokens, router->routing.experts * WORK_PER_EXPERT, route_rows, (void *)(uintptr_t)router);
-}
-
-/* --------------------------------------------------------------- SparseMixer */
-
-typedef struct mixer {
-    double threshold; /* 2 jitter_eps */
-    const float *logits;
-    const ffn_moe_routing_t *routing;
-} mixer_t;
-
-/* The largest logit's expert but `without`, and its softmax among those near it. */
-static int32_t mix(const mixer_t *mixer, const float *logits, int32_t without, float *weight) {
-    int32_t id = 0, key = 0;
-    choice_t best = {.ids = &id, .keys = &key, .most = 1};
-    float near[FFN_MOE_EXPERTS_MOST];
-    double p[FFN_MOE_EXPERTS_MOST];
-    int64_t count = 1;
-    for (int32_t expert = 0; expert < mixer->routing->experts; expert++)
-        if (expert != without) choice_offer(&best, expert, choice_key(logits[expert]));
-    double most = (double)logits[id];
-    near[0] = logits[id];
-    for (int32_t expert = 0; expert < mixer->routing->experts; expert++) {
-        double z = (double)logits[expert], size = fabs(z) > most ? fabs(z) : most;
-        if (expert != without && expert != id && !((most - z) / size > mixer->threshold)) near[count++] = logits[expert];
-    }
-    ffni_softmax(count, p, near);
-    *weight = most == -INFINITY ? 0.0f : (float)p[0];
-    return id;
-}
-
-static void mix_rows(void *data, int64_t begin, int64_t end) {
-    const mixer_t *mixer = data;
-    const ffn_moe_routing_t *routing = mixer->routing;
-    for (int64_t token = begin; token < end; token++) {
-        const float *logits = mixer->logits + token * routing->experts;
-        int32_t *ids = routing->ids + 2 * token;
-        float *weights = routing->weights + 2 * token;
-        if (ffni_routing_skip(routing, token)) continue;
-        ids[0] = mix(mixer, logits, FFN_MOE_NO_EXPERT, &weights[0]);
-        ids[1] = mix(mixer, logits, ids[0], &weights[1]);
-        if (ffni_logits_are_void(routing->experts, logits)) weights[0] = weights[1] = NAN;
-    }
-}
-
-void ffni_sparse_mixer(ffn_context_t *context, double jitter_eps, const float *logits, const ffn_moe_routing_t *routing) {
-    mixer_t mixer = {2 * jitter_eps, logits, routing};
-    ffni_parallel_rows(context, routing->tokens, routing->experts * 2 * WORK_PER_EXPERT, mix_rows, &mixer);
 }

@@ -14,9 +14,12 @@ typedef struct router {
 
 void ffni_route(ffn_context_t *context, const router_t *router);
 
-void ffni_sparse_mixer(ffn_context_t *context, double jitter_eps, const float *logits, const ffn_moe_routing_t *routing);
-
 /* Padding: every slot of such a token becomes no expert with weight 0. Returns whether the token is padding. */
 int ffni_routing_skip(const ffn_moe_routing_t *routing, int64_t token);
+
+/* Whether a token is no padding. */
+static inline int ffni_routing_counts(const ffn_moe_routing_t *routing, int64_t token) {
+    return !routing->mask || routing->mask[token];
+}
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Dropout of one row. Integers decide, so that one text serves every ISA level, and compilers vectorise it: Philox on COUNTERS counters at a time, word by
- * word. Included by the file of each level.
+ * Dropout and jitter of one row. Integers decide, so that one text serves every ISA level, and compilers vectorise it: Philox on COUNTERS counters at a
+ * time, word by word. Included by the file of each level.
  */
 #ifndef FFNI_DROP_H
 #define FFNI_DROP_H
@@ -14,13 +14,13 @@
 enum { DROP_COUNTERS = 16, DROP_COLUMNS = 4 * DROP_COUNTERS };
 
 /* word[4 i + w] = word w of the counter (first + i, row). */
-static inline void drop_words(const drop_mask_t *mask, uint32_t first, uint32_t word[DROP_COLUMNS])
+static inline void drop_words(uint64_t seed, const uint32_t counter[4], uint32_t first, uint32_t word[DROP_COLUMNS])
 {
     uint32_t a[DROP_COUNTERS], b[DROP_COUNTERS], c[DROP_COUNTERS], d[DROP_COUNTERS];
-    uint32_t key0 = (uint32_t)mask->seed, key1 = (uint32_t)(mask->seed >> 32);
+    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     for (uint32_t i = 0; i < DROP_COUNTERS; i++) {
-        a[i] = (first + i) | mask->counter[0];
-        b[i] = mask->counter[1], c[i] = mask->counter[2], d[i] = mask->counter[3];
+        a[i] = counter[0] + first + i;
+        b[i] = counter[1], c[i] = counter[2], d[i] = counter[3];
     }
     for (int round = 0; round < 10; round++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u)
         for (int i = 0; i < DROP_COUNTERS; i++) {
@@ -40,8 +40,20 @@ static void drop(const drop_mask_t *mask, int64_t n, float *out, const float *in
     for (int64_t i = 0; i < n; i += DROP_COLUMNS) {
         uint32_t word[DROP_COLUMNS];
         const int64_t count = n - i < DROP_COLUMNS ? n - i : DROP_COLUMNS;
-        drop_words(mask, (uint32_t)(i / 4), word);
+        drop_words(mask->seed, mask->counter, (uint32_t)(i / 4), word);
         for (int64_t j = 0; j < count; j++) out[i + j] = word[j] >= threshold ? in[i + j] * mask->scale : 0.0f;
+    }
+}
+
+/* 2 u - 1 of u = (word + 1/2) / 2^32 is the signed number word - 2^31, plus 1/2, over 2^31. */
+static void jitter(const jitter_t *noise, int64_t n, float *out, const float *in)
+{
+    const double size = (double)noise->size * 0x1p-31;
+    for (int64_t i = 0; i < n; i += DROP_COLUMNS) {
+        uint32_t word[DROP_COLUMNS];
+        const int64_t count = n - i < DROP_COLUMNS ? n - i : DROP_COLUMNS;
+        drop_words(noise->seed, noise->counter, (uint32_t)(i / 4), word);
+        for (int64_t j = 0; j < count; j++) out[i + j] = in[i + j] * (float)(1.0 + size * ((double)(int32_t)(word[j] ^ 0x80000000u) + 0.5));
     }
 }
 

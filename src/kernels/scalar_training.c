@@ -250,6 +250,7 @@ const training_table_t ffni_training_scalar = {
     .add_product = add_product,
     .multiply = multiply,
     .drop = drop,
+    .jitter = jitter,
     .sgd = sgd,
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,

@@ -39,7 +39,7 @@ typedef void add_fn(int64_t n, float *sum, const float *v);
 typedef void add_product_fn(int64_t n, float *sum, const float *a, const float *b);
 typedef void multiply_fn(int64_t n, float *out, const float *a, const float *b);
 
-/* Dropout of a row: column j draws word j % 4 of Philox 4x32-10 with the key `seed` and the counter (counter[0] | j / 4, counter[1 .. 3]), and is kept
+/* Dropout of a row: column j draws word j % 4 of Philox 4x32-10 with the key `seed` and the counter (counter[0] + j / 4, counter[1 .. 3]), and is kept
  * where that is at least `threshold` (2^32: never). */
 typedef struct drop_mask {
     uint64_t seed, threshold;
@@ -50,6 +50,17 @@ typedef struct drop_mask {
 
 /* out[j] = kept ? in[j] * scale : 0, whatever in[j] is. out may be in. */
 typedef void drop_fn(const drop_mask_t *mask, int64_t n, float *out, const float *in);
+
+/* Jitter of a row: column j draws the same word w, and u = (w + 1/2) / 2^32. */
+typedef struct jitter {
+    uint64_t seed;
+    uint32_t counter[4];
+    float size;
+    uint32_t reserved;
+} jitter_t;
+
+/* out[j] = in[j] * (1 + size * (2 u - 1)), the factor in float64, rounded to float32 before the product. out may be in. */
+typedef void jitter_fn(const jitter_t *noise, int64_t n, float *out, const float *in);
 
 /* One step of an optimiser. Without momentum (or with beta 0) the state is still kept. */
 typedef struct sgd {
@@ -85,6 +96,7 @@ struct training_table {
     add_product_fn *add_product;
     multiply_fn *multiply;
     drop_fn *drop;
+    jitter_fn *jitter;
     sgd_fn *sgd;
     adamw_fn *adamw;
     sum_of_squares_fn *sum_of_squares;

@@ -15,6 +15,7 @@ const training_table_t TRAINING_TABLE = {
     .add_product = add_product,
     .multiply = multiply,
     .drop = drop,
+    .jitter = jitter,
     .sgd = sgd,
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,

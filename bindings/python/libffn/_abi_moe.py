@@ -81,6 +81,16 @@ class MoeLossFlag(IntFlag):
     NORMALISE = 1
 
 
+class MoeSite(IntEnum):
+    INPUT = 5
+    LOGITS = 6
+    NOISE = 7
+
+
+class MoeGradientsFlag(IntFlag):
+    ADD_D_X = 2
+
+
 # the header's names are these prefixes and the members' names
 CONSTANTS: Constants = (
     ("FFN_MOE_", Moe),
@@ -96,6 +106,8 @@ CONSTANTS: Constants = (
     ("FFN_MOE_ROUND_", MoeRound),
     ("FFN_MOE_CAPACITY_", MoeCapacityFlag),
     ("FFN_MOE_LOSS_", MoeLossFlag),
+    ("FFN_MOE_SITE_", MoeSite),
+    ("FFN_MOE_", MoeGradientsFlag),
 )
 
 
@@ -231,6 +243,45 @@ MoeRun._fields_ = [
     ("statistics", POINTER(MoeStatistics)),
 ]
 
+
+class MoeNoise(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("site", c_uint32),
+        ("seed", c_uint64),
+        ("step", c_uint64),
+        ("layer", c_uint64),
+        ("first_row", c_int64),
+        ("size", c_float),
+        ("reserved", c_uint32),
+    ]
+
+
+class MoeRouteGradients(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("d_weights", c_void_p),
+        ("d_scores", c_void_p),
+        ("d_logits", c_void_p),
+        ("d_expert_scale", c_void_p),
+    ]
+
+
+class MoeLogitsGradients(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("d_logits", c_void_p),
+        ("d_x", c_void_p),
+        ("d_x_stride", c_int64),
+        ("d_weight", c_void_p),
+        ("d_weight_stride", c_int64 * 2),
+        ("d_bias", c_void_p),
+        ("d_norm_weight", c_void_p),
+    ]
+
+
 STRUCTS: Structs = {
     "ffn_moe_routing_t": MoeRouting,
     "ffn_moe_router_options_t": MoeRouterOptions,
@@ -241,6 +292,9 @@ STRUCTS: Structs = {
     "ffn_moe_balance_t": MoeBalance,
     "ffn_moe_options_t": MoeOptions,
     "ffn_moe_run_t": MoeRun,
+    "ffn_moe_noise_t": MoeNoise,
+    "ffn_moe_route_gradients_t": MoeRouteGradients,
+    "ffn_moe_logits_gradients_t": MoeLogitsGradients,
 }
 
 FUNCTIONS: Functions = {
@@ -260,4 +314,14 @@ FUNCTIONS: Functions = {
     "ffn_moe_loss_deepseek": (status, POINTER(MoeBalance), POINTER(c_double)),
     "ffn_moe_loss_z": (status, c_int64, c_int64, c_void_p, c_void_p, c_double, c_void_p, POINTER(c_double)),
     "ffn_moe_update_bias": (status, c_int64, c_void_p, c_float, c_void_p),
+    "ffn_moe_jitter": (status, handle, POINTER(MoeNoise), c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64),
+    "ffn_moe_add_noise": (status, handle, POINTER(MoeNoise), c_int64, c_int64, c_void_p, c_void_p),
+    "ffn_moe_add_noise_backward": (status, handle, POINTER(MoeNoise), c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    "ffn_moe_route_backward": (
+        status, handle, POINTER(MoeRouterOptions), c_void_p, c_void_p, POINTER(MoeRouting), POINTER(MoeRouteGradients)
+    ),
+    "ffn_moe_sparse_mixer_backward": (status, handle, c_float, c_void_p, POINTER(MoeRouting), POINTER(MoeRouteGradients)),
+    "ffn_moe_logits_backward": (
+        status, handle, POINTER(MoeLogitsOptions), c_int64, c_void_p, c_int64, POINTER(MoeLogitsGradients)
+    ),
 }
