@@ -73,8 +73,9 @@ typedef struct ffn_model_info_t {
     int64_t layer_count;   /* feed-forward layers recognised */
     int64_t parameters;    /* elements of all floating-point tensors of the file or files */
     uint64_t bytes;        /* of the file or files */
-    const char *family;    /* of the layers, or NULL where none was recognised */
+    const char *family;    /* of the layers, or NULL where none was recognised. Of a model with layers of experts that of the first of these */
     const char *model_type; /* config.json's, or NULL */
+    int64_t active_parameters; /* that a token meets: parameters without those of the experts that its layers leave out */
 } ffn_model_info_t;
 
 FFN_API ffn_status_t ffn_model_info(const ffn_model_t *model, ffn_model_info_t *info);
@@ -118,6 +119,9 @@ typedef struct ffn_model_binding {
     uint32_t part;      /* FFN_PART_* */
     float value;        /* with tensor NULL: a constant of shape [1], such as a residual multiplier of config.json */
     const char *tensor; /* name in the file */
+    uint32_t expert;    /* of a role that each expert has: the expert that it is, or of a stack the first one. Else 0 */
+    uint32_t experts;   /* 0: the tensor is one expert's, or no expert's. Else a stack of so many, one after the other along its first dimension, which
+                           may be folded with the next ([experts * d_ff, d_model], DBRX); layout and part are each expert's */
 } ffn_model_binding_t;
 
 /* A feed-forward layer of a model: what libffn is to be given. Made by ffn_model_layer, or by hand: every field but the bindings and the options'
@@ -129,10 +133,12 @@ typedef struct ffn_model_layer_t {
     const char *prefix;                  /* what the names of its tensors have in common, such as "model.layers.0." */
     const char *dtype;                   /* of the up weight */
     int64_t parameters;                  /* of this layer, norms included */
-    const ffn_layer_options_t *options;  /* without tensors and allocator. activation is FFN_ACTIVATION_NONE where config.json has a name that
-                                            is not known: ffn_model_layer_create then refuses, and says which are, until it is overridden */
-    const ffn_model_binding_t *bindings; /* one for each role, in the order of roles */
+    const ffn_layer_options_t *options;  /* without tensors and allocator; with moe for a mixture of experts. activation is FFN_ACTIVATION_NONE where
+                                            config.json has a name that is not known: ffn_model_layer_create then refuses, and says which are, until
+                                            it is overridden */
+    const ffn_model_binding_t *bindings; /* in the order of roles, and of experts: one for each role, or for each expert's */
     uint64_t binding_count;
+    int64_t active_parameters;           /* that a token meets: all but those of experts - top_k experts */
 } ffn_model_layer_t;
 
 enum { FFN_MODEL_BRANCH = 1 }; /* ffn_model_layer_create: leave out residual, scales and the norms IN, BRANCH and OUT: the FFN alone */

@@ -1,77 +1,84 @@
 /* SPDX-License-Identifier: MIT
  * Following a row of the family table: the names of a layer's tensors, and the options that config.json and the row give. */
-#include "io/bind.h"
+#include "io/binder.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/activations.h"
-
-enum { NAME_SIZE = 1024 }; /* no tensor that a row describes has a longer name */
-
-/* The work on one layer. */
-typedef struct binder {
-    const checkpoint_t *checkpoint;
-    const family_t *family;
-    section_t section;
-    found_layer_t *found;
-    trouble_t *trouble;
-} binder_t;
 
 static int is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
 /* The pattern is matched from its end; {i} takes all the digits that are there. */
-int ffnio_name_matches(const char *name, size_t length, const char *stem, size_t stem_length, const char *tail, size_t tail_length,
-                       size_t *prefix_length) {
-    if (length < tail_length || memcmp(name + length - tail_length, tail, tail_length) != 0) return 0;
-    size_t at = *prefix_length = length - tail_length;
-    for (size_t i = stem_length; i > 0;) {
-        if (i >= 3 && memcmp(stem + i - 3, "{i}", 3) == 0) {
-            if (at == 0 || !is_digit(name[at - 1])) return 0;
+int64_t ffnio_name_before(const char *name, size_t end, const char *pattern, size_t length) {
+    size_t at = end;
+    for (size_t i = length; i > 0;) {
+        if (i >= 3 && memcmp(pattern + i - 3, "{i}", 3) == 0) {
+            if (at == 0 || !is_digit(name[at - 1])) return -1;
             while (at > 0 && is_digit(name[at - 1])) at--;
             i -= 3;
         } else {
-            if (at == 0 || name[at - 1] != stem[i - 1]) return 0;
+            if (at == 0 || name[at - 1] != pattern[i - 1]) return -1;
             at--, i--;
         }
     }
-    return at == 0 || name[at - 1] == '.';
+    return (int64_t)at;
 }
 
 /* ---------------------------------------------------------------- Names */
 
-/* The tensor <prefix><module><suffix>, or NULL; the name goes into `name`, cut if it is too long. */
-static const stored_tensor_t *find(const binder_t *binder, const char *module, const char *suffix, char name[NAME_SIZE]) {
-    int length = snprintf(name, NAME_SIZE, "%s%s%s", binder->found->prefix, module, suffix);
-    if (length < 0 || length >= NAME_SIZE) return NULL;
+const stored_tensor_t *ffnio_binder_find(const binder_t *binder, const char *module, const char *suffix, char name[FFNIO_NAME_SIZE]) {
+    int length = snprintf(name, FFNIO_NAME_SIZE, "%s%s%s", binder->found->prefix, module, suffix);
+    if (length < 0 || length >= FFNIO_NAME_SIZE) return NULL;
     int64_t index = ffnio_checkpoint_find(binder->checkpoint, name);
     return index < 0 ? NULL : &binder->checkpoint->tensors[index];
 }
 
-static ffn_status_t add(binder_t *binder, uint32_t role, uint32_t part, const char *tensor, float value) {
-    uint32_t layout = role == FFN_ROLE_UP_WEIGHT || role == FFN_ROLE_GATE_WEIGHT || role == FFN_ROLE_DOWN_WEIGHT ? binder->family->layout : 0;
+ffn_status_t ffnio_binder_add(binder_t *binder, ffn_model_binding_t binding) {
     found_layer_t *found = binder->found;
-    found->bindings[found->layer.binding_count++] =
-        (ffn_model_binding_t){.role = role, .layout = layout, .part = part, .value = value, .tensor = tensor};
+    if (found->layer.binding_count == found->binding_room) {
+        uint64_t room = found->binding_room ? 2 * found->binding_room : 24; /* a dense layer's fit */
+        void *grown = realloc(found->bindings, (size_t)room * sizeof *found->bindings);
+        if (!grown) return ffnio_fail_memory(room * sizeof *found->bindings, "the tensors of a layer");
+        found->bindings = grown;
+        found->binding_room = room;
+    }
+    found->bindings[found->layer.binding_count++] = binding;
     return FFN_OK;
+}
+
+static ffn_status_t add(binder_t *binder, uint32_t role, uint32_t part, const char *tensor, float value) {
+    uint32_t layout = ffnio_role_is_expert(role) && ffnio_role_is_matrix(role) ? binder->family->layout : 0;
+    return ffnio_binder_add(binder, (ffn_model_binding_t){.role = role, .layout = layout, .part = part, .value = value, .tensor = tensor});
+}
+
+ffn_status_t ffnio_binder_missing(const binder_t *binder, const char *name) {
+    return ffnio_trouble(binder->trouble, FFN_UNKNOWN, "no tensor %s, which family %s has", ffnio_quote(name).text, binder->family->name);
+}
+
+ffn_status_t ffnio_binder_superfluous(const binder_t *binder, const char *name) {
+    return ffnio_trouble(binder->trouble, FFN_UNKNOWN, "tensor %s is there, which family %s does not have", ffnio_quote(name).text,
+                         binder->family->name);
 }
 
 /* Binds <module><suffix>, or <module><other> in older files; other may be NULL. */
 static ffn_status_t bind_tensor(binder_t *binder, uint32_t role, const char *module, const char *suffix, const char *other, uint32_t part,
                                 presence_t presence) {
-    char name[NAME_SIZE], older[NAME_SIZE];
-    const stored_tensor_t *tensor = find(binder, module, suffix, name);
-    if (!tensor && other) tensor = find(binder, module, other, older);
-    if (tensor && presence == ABSENT)
-        return ffnio_trouble(binder->trouble, FFN_UNKNOWN, "tensor %s is there, which family %s does not have", ffnio_quote(tensor->name).text,
-                             binder->family->name);
+    char name[FFNIO_NAME_SIZE], older[FFNIO_NAME_SIZE];
+    const stored_tensor_t *tensor = ffnio_binder_find(binder, module, suffix, name);
+    if (!tensor && other) tensor = ffnio_binder_find(binder, module, other, older);
+    if (tensor && presence == ABSENT) return ffnio_binder_superfluous(binder, tensor->name);
     if (tensor) return add(binder, role, part, tensor->name, 0);
-    if (presence != PRESENT) return FFN_OK;
-    return ffnio_trouble(binder->trouble, FFN_UNKNOWN, "no tensor %s, which family %s has", ffnio_quote(name).text, binder->family->name);
+    return presence == PRESENT ? ffnio_binder_missing(binder, name) : FFN_OK;
+}
+
+ffn_status_t ffnio_binder_tensor(binder_t *binder, uint32_t role, const char *module, const char *suffix, uint32_t part, presence_t presence) {
+    return bind_tensor(binder, role, module, suffix, NULL, part, presence);
 }
 
 static ffn_status_t bind_projection(binder_t *binder, uint32_t role, const projection_t *projection) {
@@ -95,14 +102,12 @@ static ffn_status_t bind_scale(binder_t *binder, uint32_t role, const scale_t *s
 }
 
 static ffn_status_t check_without(binder_t *binder) {
-    char name[NAME_SIZE], tail[128];
+    char name[FFNIO_NAME_SIZE], tail[128];
     size_t length;
     if (!binder->family->without) return FFN_OK;
     for (const char *list = ffnio_next_word(binder->family->without, &length); length; list = ffnio_next_word(list + length, &length)) {
         snprintf(tail, sizeof tail, "%.*s", (int)length, list);
-        if (find(binder, tail, "", name))
-            return ffnio_trouble(binder->trouble, FFN_UNKNOWN, "tensor %s is there, which family %s does not have", ffnio_quote(name).text,
-                                 binder->family->name);
+        if (ffnio_binder_find(binder, tail, "", name)) return ffnio_binder_superfluous(binder, name);
     }
     return FFN_OK;
 }
@@ -154,6 +159,7 @@ static ffn_status_t take_activation(binder_t *binder) {
     found_layer_t *found = binder->found;
     const char *name;
     found->options.activation = family->activation;
+    found->options.beta = family->beta;
     ffn_status_t status = ffnio_section_text(&binder->section, family->activation_keys, found->activation_key, &name);
     if (status || !name) return status;
     uint32_t activation = ffnio_activation(name);
@@ -162,6 +168,20 @@ static ffn_status_t take_activation(binder_t *binder) {
     /* xielu has learned scalars: a row knows where they are or it does not. */
     if (activation == FFN_ACTIVATION_XIELU && !family->xielu) found->options.activation = FFN_ACTIVATION_NONE;
     if (found->options.activation == FFN_ACTIVATION_NONE) found->activation = name;
+    return FFN_OK;
+}
+
+/* gpt-oss: both clamps are the same number. */
+static ffn_status_t take_limits(binder_t *binder) {
+    const family_t *family = binder->family;
+    ffn_layer_options_t *options = &binder->found->options;
+    double limit = (double)family->limit;
+    ffn_status_t status = ffnio_section_number(&binder->section, family->limit_key, &limit);
+    if (status || !family->limit_key) return status;
+    if (!(limit >= 0 && limit < 1e30))
+        return ffnio_fail_file(FFN_FORMAT, binder->section.config->path, "%s is %g, must be at least 0 and finite", family->limit_key, limit);
+    options->gate_max = options->up_limit = (float)limit;
+    options->up_offset = family->up_offset;
     return FFN_OK;
 }
 
@@ -175,21 +195,34 @@ static ffn_status_t bind_xielu(binder_t *binder) {
 
 /* ---------------------------------------------------------------- The layer */
 
-static int64_t parameters_of(const checkpoint_t *checkpoint, const found_layer_t *found) {
-    int64_t sum = 0;
+static void count_parameters(const checkpoint_t *checkpoint, const sizes_t *sizes, found_layer_t *found) {
+    int64_t sum = 0, of_experts = 0;
     for (uint64_t i = 0; i < found->layer.binding_count; i++) {
         const ffn_model_binding_t *binding = &found->bindings[i];
         if (!binding->tensor) continue;
         int64_t elements = checkpoint->tensors[ffnio_checkpoint_find(checkpoint, binding->tensor)].elements;
-        sum += binding->part == FFN_PART_WHOLE ? elements : elements / 2;
+        if (binding->part != FFN_PART_WHOLE) elements /= 2;
+        sum += elements;
+        if (sizes->experts && ffnio_role_is_expert(binding->role)) of_experts += elements;
     }
-    return sum;
+    found->layer.parameters = found->layer.active_parameters = sum;
+    if (sizes->experts > 0 && sizes->experts > found->moe.top_k)
+        found->layer.active_parameters -= of_experts / sizes->experts * (sizes->experts - found->moe.top_k);
+}
+
+static int by_role(const void *first, const void *second) {
+    const ffn_model_binding_t *a = first, *b = second;
+    if (a->role != b->role) return a->role < b->role ? -1 : 1;
+    return a->expert < b->expert ? -1 : a->expert > b->expert;
 }
 
 static ffn_status_t finish(binder_t *binder) {
     found_layer_t *found = binder->found;
+    int mixture = binder->family->experts != NULL;
     sizes_t sizes;
-    ffn_status_t status = ffnio_bindings_check(binder->checkpoint, found->bindings, found->layer.binding_count, &sizes, binder->trouble);
+    if (mixture) qsort(found->bindings, (size_t)found->layer.binding_count, sizeof *found->bindings, by_role);
+    ffn_status_t status = ffnio_bindings_check(binder->checkpoint, found->bindings, found->layer.binding_count, mixture ? &found->moe : NULL, &sizes,
+                                               binder->trouble);
     if (status) return status;
     if (found->options.residual && sizes.d_out != sizes.d_model)
         return ffnio_trouble(binder->trouble, FFN_INVALID, "layer %s: d_out is %lld and d_model %lld, must be the same to add the residual",
@@ -197,7 +230,7 @@ static ffn_status_t finish(binder_t *binder) {
     found->options.d_model = sizes.d_model;
     found->options.d_ff = sizes.d_ff;
     found->options.d_out = sizes.d_out;
-    found->layer.parameters = parameters_of(binder->checkpoint, found);
+    count_parameters(binder->checkpoint, &sizes, found);
     found->layer.dtype = binder->checkpoint->tensors[ffnio_checkpoint_find(binder->checkpoint, found->bindings[0].tensor)].dtype->name;
     return FFN_OK;
 }
@@ -213,10 +246,12 @@ ffn_status_t ffnio_bind(const checkpoint_t *checkpoint, const config_t *config, 
 
     /* In the order of roles. */
     ffn_status_t status = take_activation(&binder);
+    if (!status) status = take_limits(&binder);
     if (!status) status = check_without(&binder);
     if (!status) status = bind_projection(&binder, FFN_ROLE_UP_WEIGHT, &family->up);
     if (!status) status = bind_projection(&binder, FFN_ROLE_GATE_WEIGHT, &family->gate);
     if (!status) status = bind_projection(&binder, FFN_ROLE_DOWN_WEIGHT, &family->down);
+    if (!status && family->experts) status = ffnio_bind_experts(&binder);
     if (!status) status = bind_norms(&binder);
     if (!status) status = bind_scale(&binder, FFN_ROLE_BRANCH_SCALE, &family->branch_scale, FFN_LAYER_TANH_BRANCH_SCALE);
     if (!status) status = bind_scale(&binder, FFN_ROLE_RESIDUAL_SCALE, &family->residual_scale, FFN_LAYER_TANH_RESIDUAL_SCALE);
@@ -229,4 +264,14 @@ void ffnio_layer_link(found_layer_t *found) {
     found->layer.options = &found->options;
     found->layer.bindings = found->bindings;
     found->layer.prefix = found->prefix;
+    if (!found->moe.struct_size) return;
+    found->options.moe = &found->moe;
+    if (found->router.struct_size) found->moe.router = &found->router;
+    if (found->capacity.struct_size) found->moe.capacity = &found->capacity;
+}
+
+void ffnio_found_free(found_layer_t *found) {
+    free(found->prefix);
+    free(found->bindings);
+    *found = (found_layer_t){.prefix = NULL};
 }

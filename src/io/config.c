@@ -51,8 +51,19 @@ const char *ffnio_config_model_type(const config_t *config) {
     return json_string_value(json_object_get(config->root, "model_type"));
 }
 
+static int64_t last_number(const char *text) {
+    int64_t number = 0;
+    for (int inside = 0; *text; text++) {
+        int digit = *text >= '0' && *text <= '9';
+        if (digit && !inside) number = 0;
+        if (digit && number < INT32_MAX) number = 10 * number + (*text - '0');
+        inside = digit;
+    }
+    return number;
+}
+
 section_t ffnio_config_section(const config_t *config, const char *prefix) {
-    section_t section = {config, NULL};
+    section_t section = {config, NULL, last_number(prefix)};
     for (size_t i = 0; i < sizeof towers / sizeof *towers && !section.part; i++) {
         const json_t *part = json_object_get(config->root, towers[i].key);
         if (json_is_object(part) && strstr(prefix, towers[i].word)) section.part = part;
@@ -60,10 +71,23 @@ section_t ffnio_config_section(const config_t *config, const char *prefix) {
     return section;
 }
 
+/* What stands at a key; "a.b" is key b of the object at key a. NULL: nothing. */
+static const json_t *member(const json_t *object, const char *key) {
+    char name[64];
+    for (const char *dot; object && (dot = strchr(key, '.')) != NULL; key = dot + 1) {
+        size_t length = (size_t)(dot - key);
+        if (length >= sizeof name) return NULL;
+        memcpy(name, key, length);
+        name[length] = 0;
+        object = json_object_get(object, name);
+    }
+    return json_object_get(object, key);
+}
+
 /* The value of a key that is there and not null; NULL: none. */
 static const json_t *value_of(const section_t *section, const char *key) {
-    const json_t *value = json_object_get(section->part, key);
-    if (!value || json_is_null(value)) value = json_object_get(section->config->root, key);
+    const json_t *value = member(section->part, key);
+    if (!value || json_is_null(value)) value = member(section->config->root, key);
     return json_is_null(value) ? NULL : value;
 }
 
@@ -129,6 +153,19 @@ ffn_status_t ffnio_section_number(const section_t *section, const char *keys, do
     return FFN_OK;
 }
 
+ffn_status_t ffnio_section_integer(const section_t *section, const char *keys, char key[64], int64_t *value) {
+    const json_t *found = keys ? first_of(section, keys, key) : NULL;
+    if (!found) {
+        *key = 0;
+        return FFN_OK;
+    }
+    if (json_is_array(found) && (size_t)section->index < json_array_size(found)) found = json_array_get(found, (size_t)section->index);
+    if (!json_is_integer(found))
+        return ffnio_fail_file(FFN_FORMAT, section->config->path, "%s is %s, must be an integer", key, ffnio_json_kind(found));
+    *value = json_integer_value(found);
+    return FFN_OK;
+}
+
 ffn_status_t ffnio_section_text(const section_t *section, const char *keys, char key[64], const char **text) {
     const json_t *found = keys ? first_of(section, keys, key) : NULL;
     *text = json_string_value(found);
@@ -140,4 +177,9 @@ ffn_status_t ffnio_section_text(const section_t *section, const char *keys, char
 int ffnio_section_flag(const section_t *section, const char *key) {
     const json_t *value = value_of(section, key);
     return json_is_boolean(value) ? json_is_true(value) : -1;
+}
+
+int ffnio_section_is_null(const section_t *section, const char *key) {
+    const json_t *value = member(section->part, key);
+    return json_is_null(value ? value : member(section->config->root, key));
 }

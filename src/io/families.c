@@ -18,6 +18,7 @@
 #define FUSED_UP_GATE(first, second)  .up = {first, FFN_PART_FIRST_HALF}, .gate = {first, FFN_PART_SECOND_HALF}, .down = {second, FFN_PART_WHOLE}
 #define LLAMA_PROJECTIONS             .stems = "layers.{i}.", GATED("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), .biases = IF_STORED
 #define IN_OUT                        .layout = FFN_LAYOUT_IN_OUT
+#define EXPERTS(rule)                 .experts = &ffnio_moe_##rule
 
 /* Norms. */
 #define LAYER_NORM(module, eps)       {FFN_NORM_LAYER, module, PRESENT, eps, 0}
@@ -129,7 +130,7 @@ const family_t ffnio_families[] = {
      .stems = "encoder.block.{i}.layer.1. decoder.block.{i}.layer.2.",
      GATED("DenseReluDense.wi_0", "DenseReluDense.wi_1", "DenseReluDense.wo"), .biases = IF_STORED,
      ACTIVATION(GELU_TANH, "feed_forward_proj dense_act_fn"), PRE(RMS_NORM("layer_norm", 1e-6f)), .eps_keys = "layer_norm_epsilon"},
-    {.name = "switch_transformers", .choice = BY_NAMES, .model_types = "switch_transformers",
+    {.name = "switch_transformers_dense", .choice = BY_NAMES, .model_types = "switch_transformers",
      .stems = "encoder.block.{i}.layer.1. decoder.block.{i}.layer.2.", DENSE("mlp.wi", "mlp.wo"), .biases = IF_STORED,
      ACTIVATION(RELU, "dense_act_fn"), PRE(RMS_NORM("layer_norm", 1e-6f)), .eps_keys = "layer_norm_epsilon"},
     {.name = "bart", .model_types = "bart marian led mvp blenderbot-small plbart", .stems = "encoder.layers.{i}. decoder.layers.{i}.",
@@ -141,7 +142,7 @@ const family_t ffnio_families[] = {
      .biases = PRESENT, ACTIVATION(RELU, "activation_function"), PRE(LAYER_NORM("final_layer_norm", 1e-5f))},
     {.name = "xglm", .model_types = "xglm", .stems = "layers.{i}.", DENSE("fc1", "fc2"), .biases = PRESENT,
      ACTIVATION(GELU, "activation_function"), PRE(LAYER_NORM("final_layer_norm", 1e-5f))},
-    {.name = "nllb-moe", .choice = BY_NAMES, .model_types = "nllb-moe", .stems = "encoder.layers.{i}. decoder.layers.{i}.",
+    {.name = "nllb-moe_dense", .choice = BY_NAMES, .model_types = "nllb-moe", .stems = "encoder.layers.{i}. decoder.layers.{i}.",
      DENSE("ffn.fc1", "ffn.fc2"), .biases = PRESENT, ACTIVATION(RELU, "activation_function"), PRE(LAYER_NORM("ff_layer_norm", 1e-5f))},
     {.name = "opt", .model_types = "opt", .stems = "decoder.layers.{i}.", DENSE("fc1", "fc2"), .biases = PRESENT, .bias_key = "enable_bias",
      ACTIVATION(RELU, "activation_function"), PRE(LAYER_NORM("final_layer_norm", 1e-5f)), .move_norm_if = "!do_layer_norm_before",
@@ -224,16 +225,17 @@ const family_t ffnio_families[] = {
 
     /* ------------------------------------------------------------ LLaMA and its kin: gated */
     {.name = "llama", .choice = BY_NAMES, .model_types = "llama mistral ministral mistral3 qwen2 qwen3 smollm3 seed_oss diffllama baichuan yi "
-     "deepseek deepseek_v2 deepseek_v3 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl_text internlm aquila mllama mllama_text_model",
+     "deepseek deepseek_v2 deepseek_v3 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl_text internlm aquila mllama mllama_text_model "
+     "kimi_k2 qwen2_moe qwen3_moe qwen3_vl_moe qwen3_vl_moe_text glm4_moe glm4v_moe glm4v_moe_text solar_open dots1 ernie4_5_moe hunyuan_v1_moe",
      LLAMA_PROJECTIONS, .bias_key = "mlp_bias", ACTIVATION(SILU, "hidden_act"), PRE(RMS_NORM("post_attention_layernorm", 1e-6f)),
      .eps_keys = "rms_norm_eps", .without = "pre_feedforward_layernorm.weight post_feedforward_layernorm.weight mlp.ffn_sub_norm.weight "
-     "cross_attn_mlp_gate"},
+     "cross_attn_mlp_gate pre_mlp_layernorm.weight"},
     {.name = "helium", .model_types = "helium", LLAMA_PROJECTIONS, .bias_key = "mlp_bias", ACTIVATION(SILU, "hidden_act"),
      PRE(RMS_NORM("post_attention_layernorm", 1e-8f)), .eps_keys = "rms_norm_eps"},
     {.name = "granite", .model_types = "granite", LLAMA_PROJECTIONS, .bias_key = "mlp_bias", ACTIVATION(SILU, "hidden_act"),
      PRE(RMS_NORM("post_attention_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps", .branch_scale = {.key = "residual_multiplier", .value = 1}},
-    /* Only the layers that are not experts. Norms are (1 + w). */
-    {.name = "qwen3_next", .model_types = "qwen3_next qwen3_5 qwen3_5_text", LLAMA_PROJECTIONS, ACTIVATION(SILU, "hidden_act"),
+    /* Norms are (1 + w). */
+    {.name = "qwen3_5", .model_types = "qwen3_5 qwen3_5_text qwen3_next qwen3_5_moe qwen3_5_moe_text", LLAMA_PROJECTIONS, ACTIVATION(SILU, "hidden_act"),
      PRE(RMS_NORM_1P("post_attention_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
     /* The image tokens' mask, which zeroes whole rows of the branch, is the caller's. */
     {.name = "mllama_cross", .choice = BY_NAMES, .model_types = "mllama mllama_text_model", LLAMA_PROJECTIONS, ACTIVATION(SILU, "hidden_act"),
@@ -279,9 +281,71 @@ const family_t ffnio_families[] = {
     {.name = "qwen", .choice = BY_NAMES, .model_types = "qwen", .stems = "h.{i}.", GATED("mlp.w2", "mlp.w1", "mlp.c_proj"), .biases = IF_STORED,
      .activation = FFN_ACTIVATION_SILU, PRE(RMS_NORM("ln_2", 1e-6f)), .eps_keys = "layer_norm_epsilon"},
     /* meta-llama/llama-models' own names; w1 is the activated branch, w3 the linear one. */
-    {.name = "llama_native", .choice = BY_NAMES, .model_types = "internlm2 lfm2", .stems = "layers.{i}.",
+    {.name = "llama_native", .choice = BY_NAMES, .model_types = "internlm2 lfm2 lfm2_moe", .stems = "layers.{i}.",
      GATED("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"), .biases = IF_STORED, ACTIVATION(SILU, "hidden_act"),
      PRE(RMS_NORM("ffn_norm", 1e-5f)), .eps_keys = "rms_norm_eps norm_eps"},
+
+    /* ------------------------------------------------------------ mixtures of experts: experts.c has what is said of the experts */
+#define MOE_LAYER(rule, eps) .stems = "layers.{i}.", EXPERTS(rule), ACTIVATION(SILU, "hidden_act"), PRE(RMS_NORM("post_attention_layernorm", eps)), \
+                             .eps_keys = "rms_norm_eps"
+    {.name = "mixtral", .choice = BY_NAMES, .model_types = "mixtral", MOE_LAYER(mixtral, 1e-5f),
+     .without = "block_sparse_moe.e_score_correction_bias mlp.e_score_correction_bias mlp.gate.e_score_correction_bias"},
+    {.name = "minimax", .model_types = "minimax", .stems = "layers.{i}.", EXPERTS(mixtral), ACTIVATION(SILU, "hidden_act"),
+     .residual = FFN_RESIDUAL_NORMED, .norm[FFN_NORM_IN] = RMS_NORM("post_attention_layernorm", 1e-5f), .eps_keys = "rms_norm_eps",
+     .residual_scale = {.key = "mlp_alpha_factor", .value = 1}, .branch_scale = {.key = "mlp_beta_factor", .value = 1}},
+    {.name = "minimax_m2", .choice = BY_NAMES, .model_types = "minimax_m2", MOE_LAYER(minimax_m2, 1e-6f)},
+    {.name = "phimoe", .choice = BY_NAMES, .model_types = "phimoe", .stems = "layers.{i}.", EXPERTS(phimoe), ACTIVATION(SILU, "hidden_act"),
+     PRE(LAYER_NORM("post_attention_layernorm", 1e-5f)), .eps_keys = "rms_norm_eps"},
+    {.name = "qwen2_moe", .model_types = "qwen2_moe", MOE_LAYER(qwen2, 1e-6f)},
+    {.name = "qwen3_moe", .model_types = "qwen3_moe", MOE_LAYER(qwen3, 1e-6f)},
+    {.name = "qwen3_vl_moe", .model_types = "qwen3_vl_moe qwen3_vl_moe_text", MOE_LAYER(qwen3_vl, 1e-6f)},
+    {.name = "qwen3_next", .model_types = "qwen3_next", .stems = "layers.{i}.", EXPERTS(qwen3_next), ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM_1P("post_attention_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
+    {.name = "qwen3_5_moe", .model_types = "qwen3_5_moe qwen3_5_moe_text", .stems = "layers.{i}.", EXPERTS(qwen3_5), ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM_1P("post_attention_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
+    {.name = "olmoe", .model_types = "olmoe", MOE_LAYER(olmoe, 1e-5f)},
+    {.name = "flex_olmo", .model_types = "flex_olmo", .stems = "layers.{i}.", EXPERTS(flex_olmo), ACTIVATION(SILU, "hidden_act"),
+     BRANCH(RMS_NORM("post_feedforward_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
+    {.name = "deepseek_v2", .model_types = "deepseek_v2 deepseek", MOE_LAYER(deepseek_v2, 1e-6f)},
+    {.name = "deepseek_v3", .model_types = "deepseek_v3 deepseek_v32 kimi_k2", MOE_LAYER(deepseek_v3, 1e-6f)},
+    {.name = "glm4_moe", .model_types = "glm4_moe glm4v_moe glm4v_moe_text solar_open", MOE_LAYER(glm4, 1e-5f)},
+    {.name = "dots1", .model_types = "dots1", MOE_LAYER(dots1, 1e-6f)},
+    {.name = "ernie4_5_moe", .model_types = "ernie4_5_moe", MOE_LAYER(ernie4_5, 1e-5f)},
+    {.name = "hunyuan_v1_moe", .model_types = "hunyuan_v1_moe hunyuan", MOE_LAYER(hunyuan, 1e-5f)},
+    {.name = "gpt_oss", .choice = BY_NAMES, .model_types = "gpt_oss", .stems = "layers.{i}.", EXPERTS(gpt_oss), .activation = FFN_ACTIVATION_SWISH,
+     .beta = 1.702f, .limit_key = "swiglu_limit", .limit = 7, .up_offset = 1, PRE(RMS_NORM("post_attention_layernorm", 1e-5f)),
+     .eps_keys = "rms_norm_eps"},
+    {.name = "llama4", .choice = BY_NAMES, .model_types = "llama4 llama4_text", MOE_LAYER(llama4, 1e-5f)},
+    {.name = "llama4_dense", .choice = BY_NAMES, .model_types = "llama4 llama4_text", .stems = "layers.{i}.",
+     GATED("feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"), .biases = IF_STORED, ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM("post_attention_layernorm", 1e-5f)), .eps_keys = "rms_norm_eps"},
+    {.name = "granitemoe", .model_types = "granitemoe granitemoeshared granitemoehybrid", MOE_LAYER(granite, 1e-6f),
+     .branch_scale = {.key = "residual_multiplier", .value = 1}},
+    {.name = "granitemoe_dense", .model_types = "granitemoehybrid", .stems = "layers.{i}.",
+     FUSED_GATE_UP("shared_mlp.input_linear", "shared_mlp.output_linear"), .biases = IF_STORED, ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM("post_attention_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps", .branch_scale = {.key = "residual_multiplier", .value = 1},
+     .without = "block_sparse_moe.router.layer.weight block_sparse_moe.router.weight"},
+    {.name = "jetmoe", .choice = BY_NAMES, .model_types = "jetmoe", .stems = "layers.{i}.", EXPERTS(jetmoe), ACTIVATION(SILU, "activation_function"),
+     PRE(RMS_NORM("post_attention_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
+    {.name = "aria", .model_types = "aria aria_text", MOE_LAYER(aria, 1e-6f)},
+    {.name = "dbrx", .model_types = "dbrx", .stems = "blocks.{i}.", EXPERTS(dbrx), ACTIVATION(SILU, "ffn_config.ffn_act_fn.name"),
+     PRE(LAYER_NORM_W("norm_attn_norm.norm_2", 1e-5f))},
+    {.name = "jamba", .choice = BY_NAMES, .model_types = "jamba", .stems = "layers.{i}.", EXPERTS(jamba), ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM("pre_ff_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
+    {.name = "jamba_dense", .choice = BY_NAMES, .model_types = "jamba", .stems = "layers.{i}.",
+     GATED("feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"), .biases = IF_STORED, ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM("pre_ff_layernorm", 1e-6f)), .eps_keys = "rms_norm_eps"},
+    {.name = "lfm2_moe", .choice = BY_NAMES, .model_types = "lfm2_moe", .stems = "layers.{i}.", EXPERTS(lfm2), .activation = FFN_ACTIVATION_SILU,
+     PRE(RMS_NORM("ffn_norm", 1e-5f)), .eps_keys = "norm_eps"},
+    {.name = "afmoe", .choice = BY_NAMES, .model_types = "afmoe", .stems = "layers.{i}.", EXPERTS(afmoe), ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM("pre_mlp_layernorm", 1e-5f)), ALSO_BRANCH(RMS_NORM("post_mlp_layernorm", 1e-5f)), .eps_keys = "rms_norm_eps"},
+    {.name = "afmoe_dense", .choice = BY_NAMES, .model_types = "afmoe", LLAMA_PROJECTIONS, ACTIVATION(SILU, "hidden_act"),
+     PRE(RMS_NORM("pre_mlp_layernorm", 1e-5f)), ALSO_BRANCH(RMS_NORM("post_mlp_layernorm", 1e-5f)), .eps_keys = "rms_norm_eps"},
+    {.name = "switch_transformers", .choice = BY_NAMES, .model_types = "switch_transformers",
+     .stems = "encoder.block.{i}.layer.1. decoder.block.{i}.layer.2.", EXPERTS(switch), ACTIVATION(RELU, "dense_act_fn"),
+     PRE(RMS_NORM("layer_norm", 1e-6f)), .eps_keys = "layer_norm_epsilon"},
+    {.name = "nllb-moe", .choice = BY_NAMES, .model_types = "nllb-moe", .stems = "encoder.layers.{i}. decoder.layers.{i}.", EXPERTS(nllb),
+     ACTIVATION(RELU, "activation_function"), PRE(LAYER_NORM("ff_layer_norm", 1e-5f))},
 };
 
 _Static_assert(COUNT(ffnio_families) <= FFNIO_FAMILIES, "more rows than recognise.c has room for");

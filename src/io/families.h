@@ -4,16 +4,7 @@
 #ifndef FFNIO_FAMILIES_H
 #define FFNIO_FAMILIES_H
 
-#include <ffn/ffn_io.h>
-
-/* A linear layer: its tensors are <stem><module>.weight and .bias. module NULL: the family has none. */
-typedef struct projection {
-    const char *module;
-    uint32_t part; /* FFN_PART_* */
-} projection_t;
-
-/* Whether a tensor is there. */
-typedef enum presence { ABSENT, PRESENT, IF_STORED } presence_t;
+#include "io/experts.h"
 
 /* Its tensors are <stem><module>.weight (or .gamma) and .bias (or .beta). module NULL: a norm without tensors. */
 typedef struct norm_slot {
@@ -50,12 +41,16 @@ typedef struct family {
     const char *refuse;  /* why a layer cannot express this family. NULL: it can */
 
     const char *stems; /* list: what the layer's names begin with after any prefix that ends in '.'; {i} is a number */
-    projection_t gate, up, down;
+    projection_t gate, up, down; /* of a dense layer */
+    const moe_rule_t *experts;   /* of a mixture of experts; NULL: a dense layer */
     uint32_t layout;      /* FFN_LAYOUT_*, of all three */
     presence_t biases;    /* of all three */
     const char *bias_key; /* of config.json, true or false: overrides `biases` */
 
     uint32_t activation;         /* FFN_ACTIVATION_*: the class default */
+    float beta;                  /* parameter of swish */
+    const char *limit_key;       /* number at it, or `limit`, clamps the gate from above and the linear branch on both sides */
+    float limit, up_offset;
     const char *activation_keys; /* list: the first of them that is a string in config.json counts */
     int gelu_is_tanh;            /* "gelu" in config.json is the tanh form */
     const char *xielu;           /* module with the scalars alpha_p and alpha_n */

@@ -55,7 +55,13 @@ ffn_status_t ffn_model_info(const ffn_model_t *model, ffn_model_info_t *info) {
                               .model_type = ffnio_config_model_type(&model->config)};
     for (int64_t i = 0; i < checkpoint->tensor_count; i++)
         if (checkpoint->tensors[i].dtype->floating) known.parameters += checkpoint->tensors[i].elements;
-    if (known.layer_count) known.family = model->recognition.layers[0].layer.family;
+    known.active_parameters = known.parameters;
+    for (int64_t i = known.layer_count - 1; i >= 0; i--) {
+        const found_layer_t *found = &model->recognition.layers[i];
+        known.active_parameters -= found->layer.parameters - found->layer.active_parameters;
+        if (found->moe.struct_size) known.family = found->layer.family;
+    }
+    if (known.layer_count && !known.family) known.family = model->recognition.layers[0].layer.family;
     return ffnio_struct_write(info, &known, sizeof known, "ffn_model_info_t");
 }
 

@@ -21,12 +21,11 @@ typedef struct maker {
     const ffn_model_t *model;
     ffn_model_layer_t layer;
     ffn_layer_options_t options;
-    ffn_model_binding_t bindings[FFNIO_BINDINGS];
     uint64_t count;
-    float values[FFNIO_BINDINGS];
-    source_t sources[FFNIO_BINDINGS];
-    int source_count;
-    ffn_tensor_t views[FFNIO_BINDINGS];
+    ffn_model_binding_t *bindings; /* count of each */
+    source_t *sources;
+    ffn_tensor_t *views;
+    uint64_t source_count;
 } maker_t;
 
 /* ---------------------------------------------------------------- What is asked for */
@@ -65,9 +64,20 @@ static void leave_the_branch(maker_t *maker) {
     maker->count = kept;
 }
 
+/* count is at least 2: a checked description has an up and a down weight. */
+static ffn_status_t make_room(maker_t *maker, uint64_t count) {
+    size_t each = sizeof *maker->bindings + sizeof *maker->sources + sizeof *maker->views;
+    maker->count = count;
+    maker->bindings = calloc((size_t)count, sizeof *maker->bindings);
+    maker->sources = calloc((size_t)count, sizeof *maker->sources);
+    maker->views = calloc((size_t)count, sizeof *maker->views);
+    return maker->bindings && maker->sources && maker->views ? FFN_OK : ffnio_fail_memory(count * each, "the tensors of a layer");
+}
+
 static ffn_status_t read_description(maker_t *maker, const ffn_model_layer_t *layer) {
     sizes_t sizes;
     trouble_t trouble;
+    ffn_moe_options_t moe = {.struct_size = sizeof moe};
     ffn_status_t status = ffnio_struct_read(&maker->layer, sizeof maker->layer, layer, "ffn_model_layer_t");
     if (status) return status;
     const ffn_model_layer_t *given = &maker->layer;
@@ -78,10 +88,13 @@ static ffn_status_t read_description(maker_t *maker, const ffn_model_layer_t *la
     if (status) return status;
     if (maker->options.tensors || maker->options.tensor_count)
         return ffnio_fail(FFN_INVALID, "the layer's options have tensors, must have bindings only");
-    status = ffnio_bindings_check(maker->model->checkpoint, given->bindings, given->binding_count, &sizes, &trouble);
+    if (maker->options.moe) status = ffnio_struct_read(&moe, sizeof moe, maker->options.moe, "ffn_moe_options_t");
+    if (status) return status;
+    status = ffnio_bindings_check(maker->model->checkpoint, given->bindings, given->binding_count, maker->options.moe ? &moe : NULL, &sizes, &trouble);
     if (status) return ffnio_fail_file(status, maker->model->checkpoint->path, "%s", trouble.text);
     if (maker->options.activation == FFN_ACTIVATION_NONE) return fail_activation(maker->model);
-    maker->count = given->binding_count;
+    status = make_room(maker, given->binding_count);
+    if (status) return status;
     memcpy(maker->bindings, given->bindings, (size_t)maker->count * sizeof *maker->bindings);
     if (given->flags & FFN_MODEL_BRANCH) leave_the_branch(maker);
     return FFN_OK;
@@ -101,13 +114,13 @@ static ffn_status_t read_source(const checkpoint_t *checkpoint, source_t *source
     return ffnio_tensor_read(checkpoint, tensor, 0, tensor->elements, source->owned);
 }
 
-/* The source for a tensor; the same one for all roles that share it. */
+/* The source for a tensor; the same one for all roles that share it. The last ones are looked at first: those are an expert's own. */
 static ffn_status_t source_for(maker_t *maker, const char *name, source_t **source) {
     const checkpoint_t *checkpoint = maker->model->checkpoint;
     const stored_tensor_t *tensor = &checkpoint->tensors[ffnio_checkpoint_find(checkpoint, name)];
-    for (int i = 0; i < maker->source_count; i++)
-        if (maker->sources[i].tensor == tensor) {
-            *source = &maker->sources[i];
+    for (uint64_t i = maker->source_count; i > 0; i--)
+        if (maker->sources[i - 1].tensor == tensor) {
+            *source = &maker->sources[i - 1];
             return FFN_OK;
         }
     *source = &maker->sources[maker->source_count++];
@@ -117,31 +130,38 @@ static ffn_status_t source_for(maker_t *maker, const char *name, source_t **sour
 
 /* ---------------------------------------------------------------- Views */
 
-/* Takes a part of the view's first dimension, whose stride is given. */
-static void take_part(ffn_tensor_t *view, uint32_t part) {
+/* Takes a part of a view's output dimension, whose stride is given. */
+static void take_part(ffn_tensor_t *view, uint32_t part, int dimension) {
     if (part == FFN_PART_WHOLE) return;
-    int64_t half = view->shape[0] / 2, stride = view->stride[0], first = 0;
+    int64_t half = view->shape[dimension] / 2, stride = view->stride[dimension], first = 0;
     if (part == FFN_PART_SECOND_HALF) first = half * stride;
     if (part == FFN_PART_ODD) first = stride;
-    if (part == FFN_PART_EVEN || part == FFN_PART_ODD) view->stride[0] = 2 * stride;
-    view->shape[0] = half;
+    if (part == FFN_PART_EVEN || part == FFN_PART_ODD) view->stride[dimension] = 2 * stride;
+    view->shape[dimension] = half;
     view->data = (char *)view->data + first;
 }
 
+/* The tensor of the file as libffn is to see it. Experts of a stack, folded or not, follow each other. */
 static ffn_tensor_t view_of(const ffn_model_binding_t *binding, const source_t *source) {
-    ffn_tensor_t view = {.role = binding->role, .ndim = 1, .data = (void *)(uintptr_t)source->numbers};
-    int64_t out, in;
-    int matrix = binding->role == FFN_ROLE_UP_WEIGHT || binding->role == FFN_ROLE_GATE_WEIGHT || binding->role == FFN_ROLE_DOWN_WEIGHT;
-    if (matrix && ffnio_matrix_shape(source->tensor, binding->layout, &out, &in)) {
-        int transposed = binding->layout == FFN_LAYOUT_IN_OUT;
-        view.ndim = 2;
-        view.shape[0] = out, view.shape[1] = in;
-        view.stride[0] = 4 * (transposed ? 1 : in), view.stride[1] = 4 * (transposed ? out : 1);
-    } else {
-        view.shape[0] = source->tensor->elements;
-        view.stride[0] = 4;
+    ffn_tensor_t view = {.role = binding->role, .expert = binding->expert, .data = (void *)(uintptr_t)source->numbers};
+    int64_t out = 0, in = 0, *shape = view.shape, *stride = view.stride, elements = source->tensor->elements;
+    int stack = binding->experts > 0;
+    if (stack) {
+        shape[0] = binding->experts;
+        elements /= binding->experts;
+        stride[0] = 4 * elements;
     }
-    take_part(&view, binding->part);
+    if (ffnio_role_is_matrix(binding->role) && ffnio_matrix_shape(source->tensor, binding->layout, binding->experts, &out, &in)) {
+        int transposed = binding->layout == FFN_LAYOUT_IN_OUT;
+        view.ndim = 2 + (uint32_t)stack;
+        shape[stack] = out, shape[stack + 1] = in;
+        stride[stack] = 4 * (transposed ? 1 : in), stride[stack + 1] = 4 * (transposed ? out : 1);
+    } else {
+        view.ndim = 1 + (uint32_t)stack;
+        shape[stack] = elements;
+        stride[stack] = 4;
+    }
+    take_part(&view, binding->part, stack);
     return view;
 }
 
@@ -149,8 +169,7 @@ static ffn_status_t make_view(maker_t *maker, uint64_t i) {
     const ffn_model_binding_t *binding = &maker->bindings[i];
     source_t *source;
     if (!binding->tensor) {
-        maker->values[i] = binding->value;
-        maker->views[i] = (ffn_tensor_t){.role = binding->role, .ndim = 1, .data = &maker->values[i], .shape = {1}};
+        maker->views[i] = (ffn_tensor_t){.role = binding->role, .ndim = 1, .data = &maker->bindings[i].value, .shape = {1}};
         return FFN_OK;
     }
     ffn_status_t status = source_for(maker, binding->tensor, &source);
@@ -171,6 +190,9 @@ ffn_status_t ffn_model_layer_create(const ffn_model_t *model, ffn_context_t *con
         status = ffn_layer_create(context, &maker.options, made);
         if (status) ffnio_fail_libffn(status);
     }
-    for (int i = 0; i < maker.source_count; i++) free(maker.sources[i].owned);
+    for (uint64_t i = 0; i < maker.source_count; i++) free(maker.sources[i].owned);
+    free(maker.bindings);
+    free(maker.sources);
+    free(maker.views);
     return status;
 }

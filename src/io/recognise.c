@@ -7,13 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A tensor that looks like a layer's and is none. */
+typedef struct misfit {
+    int64_t anchor;
+    size_t prefix; /* length of the layer's, if it were one */
+    int experts;   /* a mixture of experts it would be */
+} misfit_t;
+
 typedef struct search {
     const checkpoint_t *checkpoint;
     const config_t *config;
     const family_t *only; /* the caller's choice, or NULL */
     recognition_t *result;
     int64_t capacity;
-    int64_t *misfits; /* tensors that look like a layer's and are none */
+    misfit_t *misfits;
     int64_t misfit_count, misfit_capacity;
     signed char *beside; /* by row: whether the file has what it wants to see beside its layers; -1: not looked for yet */
 } search_t;
@@ -70,8 +77,7 @@ static void list_families(char *text, size_t size) {
 typedef struct choosing {
     const search_t *search;
     int64_t anchor;
-    const family_t *row[64];
-    size_t prefix[64];
+    candidate_t candidate[FFNIO_CANDIDATES];
     int count;
     found_layer_t *found;  /* the choice */
     int fits;
@@ -80,33 +86,13 @@ typedef struct choosing {
     uint64_t trouble_bound;
 } choosing_t;
 
-/* Asked of every tensor of the file, most of which are nobody's: no more than comparisons of characters. */
-static void gather(choosing_t *choosing) {
-    static const char ending[] = ".weight";
-    const char *name = choosing->search->checkpoint->tensors[choosing->anchor].name;
-    size_t length = strlen(name), ending_length = sizeof ending - 1;
-    choosing->count = 0;
-    if (length < ending_length || memcmp(name + length - ending_length, ending, ending_length) != 0) return;
-    length -= ending_length;
-    for (int i = 0; i < ffnio_family_count && choosing->count < 64; i++) {
-        const family_t *row = &ffnio_families[i];
-        size_t module_length = strlen(row->up.module), stem_length;
-        if (choosing->search->only && row != choosing->search->only) continue;
-        if (length < module_length || memcmp(name + length - module_length, row->up.module, module_length) != 0) continue;
-        for (const char *stem = ffnio_next_word(row->stems, &stem_length); stem_length; stem = ffnio_next_word(stem + stem_length, &stem_length)) {
-            if (!ffnio_name_matches(name, length, stem, stem_length, row->up.module, module_length, &choosing->prefix[choosing->count])) continue;
-            choosing->row[choosing->count++] = row;
-            break;
-        }
-    }
-}
-
 static int look_beside(const search_t *search, const family_t *row) {
-    size_t length, prefix;
+    size_t length;
     for (const char *list = ffnio_next_word(row->beside, &length); length; list = ffnio_next_word(list + length, &length))
         for (int64_t i = 0; i < search->checkpoint->tensor_count; i++) {
             const char *name = search->checkpoint->tensors[i].name;
-            if (ffnio_name_matches(name, strlen(name), "", 0, list, length, &prefix)) return 1;
+            int64_t at = ffnio_name_before(name, strlen(name), list, length);
+            if (at == 0 || (at > 0 && name[at - 1] == '.')) return 1;
         }
     return 0;
 }
@@ -121,11 +107,11 @@ static int is_beside(const search_t *search, const family_t *row) {
 /* Tries a row. One that fits becomes the choice if it is the first, or takes more tensors than the one before. */
 static ffn_status_t attempt(choosing_t *choosing, int candidate) {
     const search_t *search = choosing->search;
-    const family_t *row = choosing->row[candidate];
+    const family_t *row = choosing->candidate[candidate].row;
     const char *name = search->checkpoint->tensors[choosing->anchor].name;
     found_layer_t found = {.anchor = choosing->anchor};
     trouble_t trouble = {FFN_OK, ""};
-    size_t length = choosing->prefix[candidate];
+    size_t length = choosing->candidate[candidate].prefix;
     found.prefix = malloc(length + 1);
     if (!found.prefix) return ffnio_fail_memory(length + 1, "a name");
     memcpy(found.prefix, name, length);
@@ -144,10 +130,10 @@ static ffn_status_t attempt(choosing_t *choosing, int candidate) {
         choosing->fits++;
     }
     if (better) {
-        free(choosing->found->prefix);
+        ffnio_found_free(choosing->found);
         *choosing->found = found;
     } else {
-        free(found.prefix);
+        ffnio_found_free(&found);
     }
     return status;
 }
@@ -155,10 +141,10 @@ static ffn_status_t attempt(choosing_t *choosing, int candidate) {
 typedef enum pass { OF_TYPE, BY_ITS_NAMES, WHATEVER } pass_t;
 
 static int belongs(const choosing_t *choosing, int candidate, pass_t pass) {
-    const family_t *row = choosing->row[candidate];
+    const family_t *row = choosing->candidate[candidate].row;
     if (pass == WHATEVER) return choosing->search->only || !row->refuse;
     if (pass == BY_ITS_NAMES)
-        return row->choice == BY_NAMES || (row->choice == BY_NAMES_BESIDE && is_beside(choosing->search, row));
+        return (row->choice == BY_NAMES && choosing->candidate[candidate].by_names) || (row->choice == BY_NAMES_BESIDE && is_beside(choosing->search, row));
     section_t section = ffnio_config_section(choosing->search->config, choosing->search->checkpoint->tensors[choosing->anchor].name);
     return ffnio_section_is_of_type(&section, row->model_types);
 }
@@ -183,7 +169,7 @@ static ffn_status_t choose(const search_t *search, int64_t anchor, found_layer_t
     int tried;
     trouble->status = FFN_OK;
     *found = (found_layer_t){.prefix = NULL};
-    gather(&choosing);
+    choosing.count = ffnio_candidates(search->checkpoint, anchor, search->only, choosing.candidate);
     if (!choosing.count) return FFN_OK;
     ffn_status_t status = attempt_all(&choosing, search->only ? WHATEVER : OF_TYPE, &tried);
     if (status || tried) return status; /* of several rows of one model type the one that takes most tensors is right */
@@ -193,8 +179,7 @@ static ffn_status_t choose(const search_t *search, int64_t anchor, found_layer_t
     if (!status && choosing.fits)
         ffnio_trouble(trouble, FFN_UNKNOWN, "tensor %s fits the families %s, and no config.json tells which: name one as the family",
                       ffnio_quote(search->checkpoint->tensors[anchor].name).text, choosing.fitting);
-    free(found->prefix);
-    *found = (found_layer_t){.prefix = NULL};
+    ffnio_found_free(found);
     return status;
 }
 
@@ -209,6 +194,17 @@ static ffn_status_t grow(void **array, int64_t count, int64_t *capacity, size_t 
     *array = grown;
     *capacity = larger;
     return FFN_OK;
+}
+
+static misfit_t misfit_of(const search_t *search, int64_t anchor) {
+    candidate_t candidates[FFNIO_CANDIDATES];
+    misfit_t misfit = {.anchor = anchor};
+    int count = ffnio_candidates(search->checkpoint, anchor, search->only, candidates);
+    for (int i = 0; i < count; i++) {
+        misfit.prefix = candidates[i].prefix;
+        if (candidates[i].row->experts) misfit.experts = 1;
+    }
+    return misfit;
 }
 
 static ffn_status_t take(search_t *search, int64_t anchor) {
@@ -226,9 +222,9 @@ static ffn_status_t take(search_t *search, int64_t anchor) {
         if (!search->misfit_count) result->trouble = trouble;
         status = grow(&misfits, search->misfit_count, &search->misfit_capacity, sizeof *search->misfits, "names");
         search->misfits = misfits;
-        if (!status) search->misfits[search->misfit_count++] = anchor;
+        if (!status) search->misfits[search->misfit_count++] = misfit_of(search, anchor);
     }
-    if (status) free(found.prefix);
+    if (status) ffnio_found_free(&found);
     return status;
 }
 
@@ -237,41 +233,48 @@ static int is_digit(char c) {
 }
 
 /* 1 if two names differ in numbers alone. */
-static int of_one_tower(const char *a, const char *b) {
+static int of_one_tower(const char *a, size_t length_a, const char *b, size_t length_b) {
+    size_t i = 0, k = 0;
     for (;;) {
-        if (is_digit(*a) && is_digit(*b)) {
-            while (is_digit(*a)) a++;
-            while (is_digit(*b)) b++;
+        if (i < length_a && k < length_b && is_digit(a[i]) && is_digit(b[k])) {
+            while (i < length_a && is_digit(a[i])) i++;
+            while (k < length_b && is_digit(b[k])) k++;
         }
-        if (*a != *b) return 0;
-        if (!*a) return 1;
-        a++, b++;
+        if (i == length_a || k == length_b) return i == length_a && k == length_b;
+        if (a[i++] != b[k++]) return 0;
     }
+}
+
+/* 1 if a misfit is a layer of a tower that was recognised. Experts and dense layers may take turns in a tower: then only the prefixes are alike, and a
+ * misfit may also be a part of a layer that was found. */
+static int is_broken(const search_t *search, const misfit_t *misfit) {
+    const recognition_t *result = search->result;
+    const stored_tensor_t *tensors = search->checkpoint->tensors;
+    const char *name = tensors[misfit->anchor].name;
+    int broken = 0;
+    for (int64_t i = 0; i < result->count; i++) {
+        const found_layer_t *layer = &result->layers[i];
+        const char *anchor = tensors[layer->anchor].name;
+        size_t length = strlen(layer->prefix);
+        int mixture = misfit->experts || layer->moe.struct_size;
+        if (mixture && length == misfit->prefix && memcmp(layer->prefix, name, length) == 0) return 0;
+        if (mixture ? of_one_tower(layer->prefix, length, name, misfit->prefix) : of_one_tower(anchor, strlen(anchor), name, strlen(name))) broken = 1;
+    }
+    return broken;
 }
 
 /* A layer of a tower whose other layers were recognised is broken, and leaving it out would run a wrong model: then there are no layers at all.
  * (A tensor of another tower may look like a layer's and be something else.) */
 static ffn_status_t check_misfits(const search_t *search) {
     recognition_t *result = search->result;
-    const stored_tensor_t *tensors = search->checkpoint->tensors;
-    int broken = 0;
-    for (int64_t i = 0; i < search->misfit_count && !broken; i++) {
-        const char *name = tensors[search->misfits[i]].name, *last = "";
-        for (int64_t k = 0; k < result->count && !broken; k++) {
-            const char *found = tensors[result->layers[k].anchor].name;
-            if (!of_one_tower(found, last) && of_one_tower(found, name)) broken = 1;
-            last = found;
-        }
-        if (broken) {
-            found_layer_t found;
-            ffn_status_t status = choose(search, search->misfits[i], &found, &result->trouble);
-            free(found.prefix);
-            if (status) return status;
-        }
-    }
-    if (broken) {
-        for (int64_t k = 0; k < result->count; k++) free(result->layers[k].prefix);
+    for (int64_t i = 0; i < search->misfit_count; i++) {
+        found_layer_t found;
+        if (!is_broken(search, &search->misfits[i])) continue;
+        ffn_status_t status = choose(search, search->misfits[i].anchor, &found, &result->trouble);
+        ffnio_found_free(&found);
+        for (int64_t k = 0; k < result->count; k++) ffnio_found_free(&result->layers[k]);
         result->count = 0;
+        return status;
     }
     return FFN_OK;
 }
@@ -338,7 +341,7 @@ ffn_status_t ffnio_recognise(const checkpoint_t *checkpoint, const config_t *con
 }
 
 void ffnio_recognition_free(recognition_t *recognition) {
-    for (int64_t i = 0; i < recognition->count; i++) free(recognition->layers[i].prefix);
+    for (int64_t i = 0; i < recognition->count; i++) ffnio_found_free(&recognition->layers[i]);
     free(recognition->layers);
     memset(recognition, 0, sizeof *recognition);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Which layers a checkpoint has: every tensor that is the up projection of some family's row is looked at, and one row chosen for it. */
+ * Which layers a checkpoint has: every tensor that is the anchor of some family's row is looked at, and one row chosen for it. */
 #ifndef FFNIO_RECOGNISE_H
 #define FFNIO_RECOGNISE_H
 
+#include "io/anchor.h"
 #include "io/bind.h"
 
 typedef struct recognition {

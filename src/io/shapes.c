@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The shapes of a description's tensors: they must agree with each other. */
-#include "io/bind.h"
+#include "io/roles.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -16,15 +16,32 @@ ffn_status_t ffnio_trouble(trouble_t *trouble, ffn_status_t status, const char *
     return status;
 }
 
-int ffnio_matrix_shape(const stored_tensor_t *tensor, uint32_t layout, int64_t *out, int64_t *in) {
+/* A vector's elements, of a stack one expert's. -1: it is no such stack. */
+static int64_t vector_length(const stored_tensor_t *tensor, uint32_t experts) {
+    if (!experts) return tensor->elements;
+    if (!tensor->ndim || tensor->elements % experts || tensor->ndim > 2) return -1;
+    return tensor->ndim == 2 && tensor->shape[0] != (int64_t)experts ? -1 : tensor->elements / experts;
+}
+
+int ffnio_matrix_shape(const stored_tensor_t *tensor, uint32_t layout, uint32_t experts, int64_t *out, int64_t *in) {
     const int64_t *shape = tensor->shape;
     uint32_t first = 0, end = tensor->ndim;
+    int64_t rows;
     *out = *in = 0;
-    while (end - first > 2 && shape[first] == 1) first++;
-    while (end - first > 2 && shape[end - 1] == 1) end--;
+    if (!experts) {
+        while (end - first > 2 && shape[first] == 1) first++;
+        while (end - first > 2 && shape[end - 1] == 1) end--;
+    } else if (end == 3 && shape[0] == (int64_t)experts) {
+        first = 1;
+    }
     if (end - first != 2) return 0;
-    *out = shape[first + (layout == FFN_LAYOUT_IN_OUT)];
-    *in = shape[first + (layout != FFN_LAYOUT_IN_OUT)];
+    rows = shape[first];
+    if (experts && !first) {
+        if (rows % experts) return 0;
+        rows /= experts; /* folded */
+    }
+    *out = layout == FFN_LAYOUT_IN_OUT ? shape[first + 1] : rows;
+    *in = layout == FFN_LAYOUT_IN_OUT ? rows : shape[first + 1];
     return 1;
 }
 
@@ -47,25 +64,24 @@ static shape_text_t shape_of(const stored_tensor_t *tensor) {
     return shape;
 }
 
-static int is_matrix(uint32_t role) {
-    return role == FFN_ROLE_UP_WEIGHT || role == FFN_ROLE_GATE_WEIGHT || role == FFN_ROLE_DOWN_WEIGHT;
-}
-
-static int is_role(uint32_t role) {
-    return (role >= FFN_ROLE_UP_WEIGHT && role <= FFN_ROLE_DOWN_BIAS) || (role >= FFN_ROLE_NORM_IN_WEIGHT && role <= FFN_ROLE_NORM_OUT_BIAS) ||
-           (role >= FFN_ROLE_BRANCH_SCALE && role <= FFN_ROLE_XIELU_ALPHA_N);
-}
-
 /* Elements along the output dimension that remain of `whole` when a part is taken; -1: it has no such part. */
 static int64_t part_of(int64_t whole, uint32_t part) {
     return part == FFN_PART_WHOLE ? whole : whole % 2 ? -1 : whole / 2;
 }
 
+/* " (of each of 8 experts)", or nothing. */
+static const char *stack_text(const ffn_model_binding_t *binding, char text[48]) {
+    *text = 0;
+    if (binding->experts) snprintf(text, 48, " (of each of %" PRIu32 " experts)", binding->experts);
+    return text;
+}
+
 static ffn_status_t check_matrix(const stored_tensor_t *tensor, const ffn_model_binding_t *binding, int64_t *out, int64_t *in,
                                  trouble_t *trouble) {
     quoted_t name = ffnio_quote(tensor->name);
-    if (!ffnio_matrix_shape(tensor, binding->layout, out, in))
-        return ffnio_trouble(trouble, FFN_INVALID, "tensor %s is %s, must be a matrix", name.text, shape_of(tensor).text);
+    char stack[48];
+    if (!ffnio_matrix_shape(tensor, binding->layout, binding->experts, out, in))
+        return ffnio_trouble(trouble, FFN_INVALID, "tensor %s is %s, must be a matrix%s", name.text, shape_of(tensor).text, stack_text(binding, stack));
     int64_t whole = *out;
     *out = part_of(whole, binding->part);
     if (*out < 0)
@@ -74,53 +90,62 @@ static ffn_status_t check_matrix(const stored_tensor_t *tensor, const ffn_model_
     return FFN_OK;
 }
 
-static const char *layout_name(uint32_t layout) {
-    return layout == FFN_LAYOUT_IN_OUT ? "[in, out]" : "[out, in]";
+/* "[out, in]" */
+static const char *layout_text(const ffn_model_binding_t *binding) {
+    int transposed = binding->layout == FFN_LAYOUT_IN_OUT;
+    return binding->experts ? transposed ? "[experts, in, out]" : "[experts, out, in]" : transposed ? "[in, out]" : "[out, in]";
 }
 
-/* A matrix must be [out, in]; -1 leaves a dimension open. */
-static ffn_status_t expect_matrix(const stored_tensor_t *tensor, const ffn_model_binding_t *binding, int64_t out, int64_t in, sizes_t *sizes,
-                                  trouble_t *trouble) {
-    int64_t got_out, got_in;
+/* A matrix must be [out, in]. */
+static ffn_status_t expect_matrix(const stored_tensor_t *tensor, const ffn_model_binding_t *binding, const sizes_t *sizes, trouble_t *trouble) {
+    const role_t *role = ffnio_role(binding->role);
+    int64_t out = ffnio_dimension(sizes, role->out), in = ffnio_dimension(sizes, role->in), got_out, got_in;
     ffn_status_t status = check_matrix(tensor, binding, &got_out, &got_in, trouble);
-    if (status) return status;
-    if ((out >= 0 && got_out != out) || (in >= 0 && got_in != in))
-        return ffnio_trouble(trouble, FFN_INVALID,
-                             "tensor %s is %s, read as %s: %s is %" PRId64 ", must be %" PRId64 " (d_model %" PRId64 ", d_ff %" PRId64 ")",
-                             ffnio_quote(tensor->name).text, shape_of(tensor).text, layout_name(binding->layout),
-                             in >= 0 && got_in != in ? "in" : "out", in >= 0 && got_in != in ? got_in : got_out,
-                             in >= 0 && got_in != in ? in : out, sizes->d_model, sizes->d_ff);
-    if (out < 0 && binding->role == FFN_ROLE_DOWN_WEIGHT) sizes->d_out = got_out;
-    return FFN_OK;
+    if (status || (got_out == out && got_in == in)) return status;
+    int wrong_in = got_in != in;
+    return ffnio_trouble(trouble, FFN_INVALID,
+                         "tensor %s is %s, read as %s: %s is %" PRId64 ", must be %" PRId64 " (d_model %" PRId64 ", d_ff %" PRId64 ")",
+                         ffnio_quote(tensor->name).text, shape_of(tensor).text, layout_text(binding), wrong_in ? "in" : "out",
+                         wrong_in ? got_in : got_out, wrong_in ? in : out, sizes->d_model, sizes->d_ff);
 }
 
 static ffn_status_t expect_vector(const stored_tensor_t *tensor, const ffn_model_binding_t *binding, const sizes_t *sizes, trouble_t *trouble) {
-    int64_t n = part_of(tensor->elements, binding->part), right = sizes->d_out, other = sizes->d_out;
-    switch (binding->role) {
-    case FFN_ROLE_UP_BIAS: case FFN_ROLE_GATE_BIAS: case FFN_ROLE_NORM_MID_WEIGHT: case FFN_ROLE_NORM_MID_BIAS: right = other = sizes->d_ff; break;
-    case FFN_ROLE_NORM_IN_WEIGHT: case FFN_ROLE_NORM_IN_BIAS: right = other = sizes->d_model; break;
-    case FFN_ROLE_BRANCH_SCALE: case FFN_ROLE_RESIDUAL_SCALE: other = 1; break;
-    case FFN_ROLE_XIELU_ALPHA_P: case FFN_ROLE_XIELU_ALPHA_N: right = other = 1; break;
-    default: break;
-    }
-    if (n == right || n == other) return FFN_OK;
-    return ffnio_trouble(trouble, FFN_INVALID, "tensor %s is %s, must have %s%" PRId64 " elements (d_model %" PRId64 ", d_ff %" PRId64 ")",
-                         ffnio_quote(tensor->name).text, shape_of(tensor).text, binding->part ? "twice " : "", right, sizes->d_model,
-                         sizes->d_ff);
+    const role_t *role = ffnio_role(binding->role);
+    int64_t right = ffnio_dimension(sizes, role->out), n = part_of(vector_length(tensor, binding->experts), binding->part);
+    char stack[48];
+    if (n == right || (role->constant && n == 1)) return FFN_OK;
+    return ffnio_trouble(trouble, FFN_INVALID, "tensor %s is %s, must have %s%" PRId64 " elements%s (d_model %" PRId64 ", d_ff %" PRId64 ")",
+                         ffnio_quote(tensor->name).text, shape_of(tensor).text, binding->part ? "twice " : "", right, stack_text(binding, stack),
+                         sizes->d_model, sizes->d_ff);
+}
+
+/* Whose tensor a binding is. */
+static ffn_status_t check_expert(const ffn_model_binding_t *binding, uint64_t i, const sizes_t *sizes, trouble_t *trouble) {
+    const role_t *role = ffnio_role(binding->role);
+    uint64_t end = (uint64_t)binding->expert + (binding->experts ? binding->experts : 1);
+    if (!sizes->experts && (role->moe || binding->expert || binding->experts))
+        return ffnio_trouble(trouble, FFN_INVALID, "bindings[%" PRIu64 "] (%s) is of a mixture of experts, but the options have no moe", i, role->name);
+    if (sizes->experts && !role->expert && (binding->expert || binding->experts))
+        return ffnio_trouble(trouble, FFN_INVALID, "bindings[%" PRIu64 "] names an expert, but no expert has a %s of its own", i, role->name);
+    if (sizes->experts && role->expert && end > (uint64_t)sizes->experts)
+        return ffnio_trouble(trouble, FFN_INVALID, "bindings[%" PRIu64 "] is the %s of expert %" PRIu64 ", but there are %" PRId64, i, role->name, end - 1,
+                             sizes->experts);
+    return FFN_OK;
 }
 
 /* What can be said of a binding alone. *tensor NULL: a constant. */
 static ffn_status_t check_binding(const checkpoint_t *checkpoint, const ffn_model_binding_t *binding, uint64_t i, const stored_tensor_t **tensor,
                                   trouble_t *trouble) {
+    const role_t *role = ffnio_role(binding->role);
     *tensor = NULL;
-    if (!is_role(binding->role))
+    if (!role)
         return ffnio_trouble(trouble, FFN_INVALID, "role of bindings[%" PRIu64 "] is %" PRIu32 ", must be one of FFN_ROLE_*", i, binding->role);
     if (binding->layout > FFN_LAYOUT_IN_OUT)
         return ffnio_trouble(trouble, FFN_INVALID, "layout of bindings[%" PRIu64 "] is %" PRIu32 ", must be one of FFN_LAYOUT_*", i,
                              binding->layout);
     if (binding->part > FFN_PART_ODD)
         return ffnio_trouble(trouble, FFN_INVALID, "part of bindings[%" PRIu64 "] is %" PRIu32 ", must be one of FFN_PART_*", i, binding->part);
-    if (!binding->tensor && binding->role < FFN_ROLE_BRANCH_SCALE)
+    if (!binding->tensor && !role->constant)
         return ffnio_trouble(trouble, FFN_INVALID, "bindings[%" PRIu64 "] (role %" PRIu32 ") names no tensor", i, binding->role);
     if (!binding->tensor) return FFN_OK;
     int64_t index = ffnio_checkpoint_find(checkpoint, binding->tensor);
@@ -129,42 +154,123 @@ static ffn_status_t check_binding(const checkpoint_t *checkpoint, const ffn_mode
     return FFN_OK;
 }
 
-/* Sizes come from the up and the down weight, wherever in the list they are. */
-static ffn_status_t take_sizes(const checkpoint_t *checkpoint, const ffn_model_binding_t *bindings, uint64_t count, sizes_t *sizes,
-                               trouble_t *trouble) {
-    const stored_tensor_t *tensor, *up = NULL, *down = NULL;
-    const ffn_model_binding_t *of_up = NULL, *of_down = NULL;
-    *sizes = (sizes_t){-1, -1, -1};
-    for (uint64_t i = 0; i < count; i++) {
-        ffn_status_t status = check_binding(checkpoint, &bindings[i], i, &tensor, trouble);
-        if (status) return status;
-        for (uint64_t k = 0; k < i; k++)
-            if (bindings[k].role == bindings[i].role)
-                return ffnio_trouble(trouble, FFN_INVALID, "role %" PRIu32 " is bound twice, the second time in bindings[%" PRIu64 "]",
-                                     bindings[i].role, i);
-        if (bindings[i].role == FFN_ROLE_UP_WEIGHT) up = tensor, of_up = &bindings[i];
-        if (bindings[i].role == FFN_ROLE_DOWN_WEIGHT) down = tensor, of_down = &bindings[i];
+/* ---------------------------------------------------------------- All bindings */
+
+typedef struct check {
+    const checkpoint_t *checkpoint;
+    const ffn_model_binding_t *bindings;
+    uint64_t count;
+    sizes_t *sizes;
+    trouble_t *trouble;
+    uint64_t taken[FFNIO_ROLES][FFN_MOE_EXPERTS_MOST / 64]; /* a bit for each expert that a role is bound to */
+} check_t;
+
+/* The experts of a mixture: as many as the options say, or as the bindings do. */
+static ffn_status_t count_experts(check_t *check, const ffn_moe_options_t *moe) {
+    int64_t experts = moe->experts, identities = moe->identity_experts;
+    for (uint64_t i = 0; i < check->count && !moe->experts; i++) {
+        const ffn_model_binding_t *binding = &check->bindings[i];
+        int64_t end = (int64_t)binding->expert + (binding->experts ? binding->experts : 1);
+        if (ffnio_role_is_expert(binding->role) && end > experts) experts = end;
     }
-    if (!up || !down) return ffnio_trouble(trouble, FFN_INVALID, "no tensor is bound to the %s weight", up ? "down" : "up");
-    ffn_status_t status = check_matrix(up, of_up, &sizes->d_ff, &sizes->d_model, trouble);
-    if (!status) status = expect_matrix(down, of_down, -1, sizes->d_ff, sizes, trouble);
+    if (experts < 1 || identities < 0 || experts > FFN_MOE_EXPERTS_MOST || identities > FFN_MOE_EXPERTS_MOST - experts)
+        return ffnio_trouble(check->trouble, FFN_INVALID, "experts are %" PRId64 " and identity_experts %" PRId64 ", must be 1 to %d together", experts,
+                             identities, FFN_MOE_EXPERTS_MOST);
+    check->sizes->experts = experts;
+    check->sizes->routed = experts + identities;
+    return FFN_OK;
+}
+
+/* Notes whose tensor a binding is; nothing is bound twice. */
+static ffn_status_t take(check_t *check, uint64_t i) {
+    const ffn_model_binding_t *binding = &check->bindings[i];
+    uint32_t end = binding->expert + (binding->experts ? binding->experts : 1);
+    for (uint32_t expert = binding->expert; expert < end; expert++) {
+        uint64_t *word = &check->taken[binding->role][expert / 64], bit = (uint64_t)1 << expert % 64;
+        if (*word & bit) {
+            if (!check->sizes->experts || !ffnio_role_is_expert(binding->role))
+                return ffnio_trouble(check->trouble, FFN_INVALID, "role %" PRIu32 " is bound twice, the second time in bindings[%" PRIu64 "]",
+                                     binding->role, i);
+            return ffnio_trouble(check->trouble, FFN_INVALID, "role %" PRIu32 " of expert %" PRIu32 " is bound twice, the second time in bindings[%" PRIu64 "]",
+                                 binding->role, expert, i);
+        }
+        *word |= bit;
+    }
+    return FFN_OK;
+}
+
+/* A role that one expert has, all have. */
+static ffn_status_t check_all_have(const check_t *check) {
+    for (uint32_t role = 0; role < FFNIO_ROLES; role++) {
+        if (!ffnio_role_is_expert(role)) continue;
+        int64_t first = -1, missing = -1;
+        for (int64_t expert = check->sizes->experts - 1; expert >= 0; expert--)
+            *(check->taken[role][expert / 64] >> expert % 64 & 1 ? &first : &missing) = expert;
+        if (first >= 0 && missing >= 0)
+            return ffnio_trouble(check->trouble, FFN_INVALID, "no tensor is bound to the %s of expert %" PRId64 ", but to that of expert %" PRId64,
+                                 ffnio_role(role)->name, missing, first);
+    }
+    return FFN_OK;
+}
+
+/* The sizes that a matrix's own two dimensions tell; the others stay. */
+static ffn_status_t take_sizes(const check_t *check, uint32_t role, int64_t *out, int64_t *in) {
+    for (uint64_t i = 0; i < check->count; i++) {
+        const ffn_model_binding_t *binding = &check->bindings[i];
+        if (binding->role != role) continue;
+        const stored_tensor_t *tensor = &check->checkpoint->tensors[ffnio_checkpoint_find(check->checkpoint, binding->tensor)];
+        return check_matrix(tensor, binding, out, in, check->trouble);
+    }
+    return FFN_OK;
+}
+
+/* Sizes come from the up and the down weight, wherever in the list they are; where there are a router or latent projections, d_model from those. */
+static ffn_status_t take_all_sizes(check_t *check) {
+    sizes_t *sizes = check->sizes;
+    int64_t ignored = 0;
+    int no_up = !(check->taken[FFN_ROLE_UP_WEIGHT][0] & 1), no_down = !(check->taken[FFN_ROLE_DOWN_WEIGHT][0] & 1);
+    if (no_up || no_down) return ffnio_trouble(check->trouble, FFN_INVALID, "no tensor is bound to the %s weight", no_up ? "up" : "down");
+    ffn_status_t status = take_sizes(check, FFN_ROLE_UP_WEIGHT, &sizes->d_ff, &sizes->d_model);
+    if (!status) status = take_sizes(check, FFN_ROLE_DOWN_WEIGHT, &sizes->d_out, &ignored);
+    if (!status) status = take_sizes(check, FFN_ROLE_ROUTER_WEIGHT, &ignored, &sizes->d_model);
+    if (!status) status = take_sizes(check, FFN_ROLE_SHARED_UP_WEIGHT, &sizes->d_shared, &ignored);
+    if (!status) status = take_sizes(check, FFN_ROLE_LATENT_IN_WEIGHT, &sizes->d_latent, &sizes->d_model);
+    if (!status) status = take_sizes(check, FFN_ROLE_LATENT_OUT_WEIGHT, &sizes->d_out, &ignored);
     return status;
 }
 
-ffn_status_t ffnio_bindings_check(const checkpoint_t *checkpoint, const ffn_model_binding_t *bindings, uint64_t count, sizes_t *sizes,
-                                  trouble_t *trouble) {
-    if (count > FFNIO_BINDINGS)
-        return ffnio_trouble(trouble, FFN_INVALID, "binding_count is %" PRIu64 ", must be at most %d", count, FFNIO_BINDINGS);
-    if (count && !bindings) return ffnio_trouble(trouble, FFN_INVALID, "bindings is NULL, but binding_count is %" PRIu64, count);
-    ffn_status_t status = take_sizes(checkpoint, bindings, count, sizes, trouble);
-    for (uint64_t i = 0; !status && i < count; i++) {
-        const stored_tensor_t *tensor;
-        status = check_binding(checkpoint, &bindings[i], i, &tensor, trouble);
+/* The down weights, or all others: where the up weight's part or layout is wrong, that shows in the down weight first. */
+static ffn_status_t expect_all(const check_t *check, int down) {
+    ffn_status_t status = FFN_OK;
+    const stored_tensor_t *tensor;
+    for (uint64_t i = 0; !status && i < check->count; i++) {
+        const ffn_model_binding_t *binding = &check->bindings[i];
+        if ((binding->role == FFN_ROLE_DOWN_WEIGHT) != down) continue;
+        status = check_binding(check->checkpoint, binding, i, &tensor, check->trouble);
         if (status || !tensor) continue;
-        if (bindings[i].role == FFN_ROLE_GATE_WEIGHT)
-            status = expect_matrix(tensor, &bindings[i], sizes->d_ff, sizes->d_model, sizes, trouble);
-        else if (!is_matrix(bindings[i].role))
-            status = expect_vector(tensor, &bindings[i], sizes, trouble);
+        status = ffnio_role_is_matrix(binding->role) ? expect_matrix(tensor, binding, check->sizes, check->trouble)
+                                                     : expect_vector(tensor, binding, check->sizes, check->trouble);
     }
+    return status;
+}
+
+ffn_status_t ffnio_bindings_check(const checkpoint_t *checkpoint, const ffn_model_binding_t *bindings, uint64_t count, const ffn_moe_options_t *moe,
+                                  sizes_t *sizes, trouble_t *trouble) {
+    check_t check = {checkpoint, bindings, count, sizes, trouble, {{0}}};
+    const stored_tensor_t *tensor;
+    *sizes = (sizes_t){-1, -1, -1, 0, 0, -1, -1};
+    int most = moe ? FFNIO_ROLES * FFN_MOE_EXPERTS_MOST : FFNIO_ROLES;
+    if (count > (uint64_t)most) return ffnio_trouble(trouble, FFN_INVALID, "binding_count is %" PRIu64 ", must be at most %d", count, most);
+    if (count && !bindings) return ffnio_trouble(trouble, FFN_INVALID, "bindings is NULL, but binding_count is %" PRIu64, count);
+    ffn_status_t status = moe ? count_experts(&check, moe) : FFN_OK;
+    for (uint64_t i = 0; !status && i < count; i++) {
+        status = check_binding(checkpoint, &bindings[i], i, &tensor, trouble);
+        if (!status) status = check_expert(&bindings[i], i, sizes, trouble);
+        if (!status) status = take(&check, i);
+    }
+    if (!status && moe) status = check_all_have(&check);
+    if (!status) status = take_all_sizes(&check);
+    if (!status) status = expect_all(&check, 1);
+    if (!status) status = expect_all(&check, 0);
     return status;
 }

@@ -27,6 +27,22 @@ static const char *const models[] = {
     "encoder.layer.0.norm2.weight=4 encoder.layer.0.norm2.bias=4 encoder.layer.0.mlp.fc1.weight=8,4 encoder.layer.0.mlp.fc1.bias=8 "
     "encoder.layer.0.mlp.fc2.weight=4,8 encoder.layer.0.mlp.fc2.bias=4 encoder.layer.0.layer_scale2.lambda1=4",
     "",
+    /* mixtures of two experts: Mixtral's, DeepSeek's behind a dense layer, gpt-oss's, DBRX's, Switch's */
+    "model.layers.0.block_sparse_moe.gate.weight=2,4 model.layers.0.block_sparse_moe.experts.0.w1.weight=8,4 "
+    "model.layers.0.block_sparse_moe.experts.0.w2.weight=4,8 model.layers.0.block_sparse_moe.experts.0.w3.weight=8,4 "
+    "model.layers.0.block_sparse_moe.experts.1.w1.weight=8,4 model.layers.0.block_sparse_moe.experts.1.w2.weight=4,8 "
+    "model.layers.0.block_sparse_moe.experts.1.w3.weight=8,4 model.layers.0.post_attention_layernorm.weight=4",
+    "model.layers.0.mlp.gate_proj.weight=8,4 model.layers.0.mlp.up_proj.weight=8,4 model.layers.0.mlp.down_proj.weight=4,8 "
+    "model.layers.0.post_attention_layernorm.weight=4 model.layers.1.mlp.gate.weight=2,4 model.layers.1.mlp.gate.e_score_correction_bias=2 "
+    "model.layers.1.mlp.experts.gate_up_proj=2,16,4 model.layers.1.mlp.experts.down_proj=2,4,8 model.layers.1.post_attention_layernorm.weight=4",
+    "model.layers.0.mlp.router.weight=2,4 model.layers.0.mlp.router.bias=2 model.layers.0.mlp.experts.gate_up_proj=2,4,16 "
+    "model.layers.0.mlp.experts.gate_up_proj_bias=2,16 model.layers.0.mlp.experts.down_proj=2,8,4 model.layers.0.mlp.experts.down_proj_bias=2,4 "
+    "model.layers.0.post_attention_layernorm.weight=4",
+    "transformer.blocks.0.ffn.router.layer.weight=2,4 transformer.blocks.0.ffn.experts.mlp.w1=16,4 transformer.blocks.0.ffn.experts.mlp.v1=16,4 "
+    "transformer.blocks.0.ffn.experts.mlp.w2=16,4 transformer.blocks.0.norm_attn_norm.norm_2.weight=4",
+    "encoder.block.1.layer.1.mlp.router.classifier.weight=2,4 encoder.block.1.layer.1.mlp.experts.expert_0.wi.weight=8,4 "
+    "encoder.block.1.layer.1.mlp.experts.expert_0.wo.weight=4,8 encoder.block.1.layer.1.mlp.experts.expert_1.wi.weight=8,4 "
+    "encoder.block.1.layer.1.mlp.experts.expert_1.wo.weight=4,8 encoder.block.1.layer.1.layer_norm.weight=4",
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -38,9 +54,9 @@ static void make_model(input_file_t *file, const char *line)
     bytes[used++] = '{';
     while (*line) {
         const char *equals = strchr(line, '='), *end = line + strcspn(line, " ");
-        int shape[2] = {1, 1};
-        sscanf(equals + 1, "%d,%d", &shape[0], &shape[1]);
-        size_t next = offset + 4 * (size_t)(shape[0] * shape[1]);
+        int shape[3] = {1, 1, 1};
+        sscanf(equals + 1, "%d,%d,%d", &shape[0], &shape[1], &shape[2]);
+        size_t next = offset + 4 * (size_t)(shape[0] * shape[1] * shape[2]);
         used += (size_t)snprintf(bytes + used, sizeof bytes - used, "%s\"%.*s\":{\"dtype\":\"F32\",\"shape\":[%.*s],\"data_offsets\":[%zu,%zu]}",
                                  offset ? "," : "", (int)(equals - line), line, (int)(end - equals - 1), equals + 1, offset, next);
         offset = next;

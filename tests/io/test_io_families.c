@@ -132,7 +132,7 @@ static const family_case_t cases[] = {
      "gate=DenseReluDense.wi_0 up=DenseReluDense.wi_1 down=DenseReluDense.wo in=layer_norm", {ACT(GELU_TANH), GATED, PRE(RMS(1e-6f))}, NULL, true},
     {"t5_v1_1", "{\"model_type\":\"t5\",\"feed_forward_proj\":\"gated-silu\"}", "encoder.block.%d.layer.1.",
      "gate=DenseReluDense.wi_0 up=DenseReluDense.wi_1 down=DenseReluDense.wo in=layer_norm", {ACT(SILU), GATED, PRE(RMS(1e-6f))}, NULL, false},
-    {"switch_transformers", "{\"model_type\":\"switch_transformers\",\"dense_act_fn\":\"relu\"}", "encoder.block.%d.layer.1.",
+    {"switch_transformers_dense", "{\"model_type\":\"switch_transformers\",\"dense_act_fn\":\"relu\"}", "encoder.block.%d.layer.1.",
      "up=mlp.wi down=mlp.wo in=layer_norm", {ACT(RELU), PRE(RMS(1e-6f))}, NULL, true},
     {"bart", "{\"model_type\":\"bart\",\"activation_function\":\"gelu\",\"normalize_before\":false}", "model.encoder.layers.%d.", FC,
      {ACT(GELU), BIASED, POST(LN(1e-5f))}, NULL, false},
@@ -142,7 +142,7 @@ static const family_case_t cases[] = {
      {ACT(GELU), BIASED, PRE(LN(1e-5f))}, "model.encoder.conv1.weight", true},
     {"m2m_100", "{\"model_type\":\"m2m_100\"}", "model.decoder.layers.%d.", FC, {ACT(RELU), BIASED, PRE(LN(1e-5f))}, NULL, false},
     {"xglm", "{\"model_type\":\"xglm\"}", "model.layers.%d.", FC, {ACT(GELU), BIASED, PRE(LN(1e-5f))}, NULL, false},
-    {"nllb-moe", "{\"model_type\":\"nllb-moe\"}", "model.encoder.layers.%d.", "up=ffn.fc1 down=ffn.fc2 in=ff_layer_norm",
+    {"nllb-moe_dense", "{\"model_type\":\"nllb-moe\"}", "model.encoder.layers.%d.", "up=ffn.fc1 down=ffn.fc2 in=ff_layer_norm",
      {ACT(RELU), BIASED, PRE(LN(1e-5f))}, NULL, true},
     {"opt", "{\"model_type\":\"opt\",\"activation_function\":\"relu\",\"do_layer_norm_before\":true}", "model.decoder.layers.%d.", FC,
      {ACT(RELU), BIASED, PRE(LN(1e-5f))}, NULL, false},
@@ -214,7 +214,7 @@ static const family_case_t cases[] = {
      false},
     {"granite", "{\"model_type\":\"granite\",\"residual_multiplier\":0.22,\"rms_norm_eps\":1e-05}", "model.layers.%d.",
      LLAMA "in=post_attention_layernorm", {ACT(SILU), GATED, PRE(RMS(1e-5f)), .branch_scale = SCALE_ONE, .branch_factor = 0.22f}, NULL, false},
-    {"qwen3_next", "{\"model_type\":\"qwen3_next\"}", "model.layers.%d.", LLAMA "in=post_attention_layernorm",
+    {"qwen3_5", "{\"model_type\":\"qwen3_next\"}", "model.layers.%d.", LLAMA "in=post_attention_layernorm",
      {ACT(SILU), GATED, PRE(RMS_1P(1e-6f))}, NULL, false},
     {"mllama_cross", "{\"model_type\":\"mllama\",\"text_config\":{\"model_type\":\"mllama_text_model\",\"rms_norm_eps\":1e-05}}",
      "language_model.model.layers.%d.", LLAMA "in=post_attention_layernorm scale=cross_attn_mlp_gate",
@@ -258,6 +258,23 @@ static const family_case_t cases[] = {
      {ACT(SILU), GATED, PRE(RMS(1e-5f))}, NULL, true},
     {"llama_native", "{\"model_type\":\"internlm2\",\"rms_norm_eps\":1e-06}", "model.layers.%d.",
      "gate=feed_forward.w1 up=feed_forward.w3 down=feed_forward.w2 in=ffn_norm", {ACT(SILU), GATED, PRE(RMS(1e-6f))}, NULL, false},
+
+    /* the layers without experts of models that have some with */
+    {"llama4_dense", "{\"model_type\":\"llama4_text\",\"rms_norm_eps\":1e-05}", "model.layers.%d.",
+     "gate=feed_forward.gate_proj up=feed_forward.up_proj down=feed_forward.down_proj in=post_attention_layernorm",
+     {ACT(SILU), GATED, PRE(RMS(1e-5f))}, NULL, true},
+    {"jamba_dense", "{\"model_type\":\"jamba\",\"rms_norm_eps\":1e-06}", "model.layers.%d.",
+     "gate=feed_forward.gate_proj up=feed_forward.up_proj down=feed_forward.down_proj in=pre_ff_layernorm", {ACT(SILU), GATED, PRE(RMS(1e-6f))},
+     NULL, true},
+    {"afmoe_dense", "{\"model_type\":\"afmoe\"}", "model.layers.%d.", LLAMA "in=pre_mlp_layernorm branch=post_mlp_layernorm",
+     {ACT(SILU), GATED, PRE(RMS(1e-5f)), AT(BRANCH, RMS(1e-5f))}, NULL, true},
+    {"granitemoe_dense", "{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"residual_multiplier\":0.22}", "model.layers.%d.",
+     "fused=shared_mlp.input_linear down=shared_mlp.output_linear in=post_attention_layernorm",
+     {ACT(SILU), GATE_UP, PRE(RMS(1e-6f)), .branch_scale = SCALE_ONE, .branch_factor = 0.22f}, NULL, false},
+    {"llama", "{\"model_type\":\"deepseek_v3\",\"first_k_dense_replace\":3}", "model.layers.%d.", LLAMA "in=post_attention_layernorm",
+     {ACT(SILU), GATED, PRE(RMS(1e-6f))}, NULL, false},
+    {"llama", "{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":[0,2,10]}", "model.layers.%d.", LLAMA "in=post_attention_layernorm",
+     {ACT(SILU), GATED, PRE(RMS(1e-6f))}, NULL, false},
 };
 
 /* torch's own layers do not say where their norm is: the caller does. */
@@ -380,7 +397,7 @@ static void every_row_of_the_table_has_a_case_here(void **state)
 {
     (void)state;
     for (int row = 0; row < ffnio_family_count; row++) {
-        bool has = ffnio_families[row].refuse != NULL;
+        bool has = ffnio_families[row].refuse || ffnio_families[row].experts; /* those are test_io_families_experts.c's */
         for (int64_t i = 0; i < COUNT_OF(cases) && !has; i++) has = !strcmp(cases[i].family, ffnio_families[row].name);
         for (int64_t i = 0; i < COUNT_OF(named) && !has; i++) has = !strcmp(named[i].family, ffnio_families[row].name);
         if (!has) fail_msg("no case for family %s", ffnio_families[row].name);

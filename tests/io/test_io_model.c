@@ -210,13 +210,34 @@ static void the_key_and_value_of_a_channel_mix_are_bound_by_hand(void **state)
     ffn_model_free(model);
 }
 
-static void a_mixture_of_experts_is_no_known_family_yet(void **state)
+/* Output, logits, weights and the loads that its README names. */
+static void a_mixture_of_experts_is_as_expected(void **state)
 {
     (void)state;
+    enum { TOKENS = 42, EXPERTS = 5, TOP_K = 2 };
+    static const int64_t loads[EXPERTS] = {18, 16, 12, 19, 19};
     if (!shared_data_present()) skip();
-    ffn_model_t *model = open_shared("stories260k-moe-mixtral.safetensors", shared_path("stories260k-moe-mixtral-config.json"), 0);
-    const ffn_model_layer_t *none;
-    assert_io_refused(ffn_model_layer(model, 0, &none), FFN_UNKNOWN, "mixtral", "model.layers.{i}.block_sparse_moe.experts.{i}.w1.weight");
+    const char *config = shared_path("stories260k-moe-mixtral-config.json"), *expected = "stories260k-moe-mixtral-expected.safetensors";
+    check_model("stories260k-moe-mixtral.safetensors", config, "mixtral", 1, expected, "input", "output", 0);
+
+    ffn_model_t *model = open_shared("stories260k-moe-mixtral.safetensors", config, 0);
+    safetensors_t file = safetensors_open(expected);
+    safetensor_t x = safetensors_get(&file, "input");
+    float *y = test_alloc((size_t)(x.shape[0] * x.shape[1]) * sizeof *y), weights[TOKENS * TOP_K], logits[TOKENS * EXPERTS];
+    int64_t counts[EXPERTS];
+    ffn_moe_run_t routed = {.struct_size = sizeof routed, .weights = weights, .logits = logits, .counts = counts};
+    ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = TOKENS, .x = x.data, .y = y, .moe = &routed};
+    ffn_layer_t *layer;
+    assert_int_equal(x.shape[0], TOKENS);
+    assert_io_ok(ffn_model_layer_create(model, NULL, model_layer(model, 0), &layer));
+    assert_ok(ffn_layer_run(layer, NULL, &run));
+    assert_near_expected(y, safetensors_get(&file, "output"), "output");
+    assert_near_expected(logits, safetensors_get(&file, "router_logits"), "router_logits");
+    assert_near_expected(weights, safetensors_get(&file, "topk_weight"), "topk_weight");
+    for (int e = 0; e < EXPERTS; e++) assert_int_equal(counts[e], loads[e]);
+    free(y);
+    ffn_layer_free(layer);
+    safetensors_close(&file);
     ffn_model_free(model);
 }
 
@@ -278,7 +299,7 @@ int main(void)
         cmocka_unit_test(a_shared_albert_layer_is_as_expected_at_each_step),
         cmocka_unit_test(names_of_no_scheme_are_bound_by_hand),
         cmocka_unit_test(the_key_and_value_of_a_channel_mix_are_bound_by_hand),
-        cmocka_unit_test(a_mixture_of_experts_is_no_known_family_yet),
+        cmocka_unit_test(a_mixture_of_experts_is_as_expected),
         cmocka_unit_test(integer_weights_are_refused_by_name),
         cmocka_unit_test(a_model_tells_what_is_in_it),
     };

@@ -14,6 +14,7 @@
 
 #include "io/support/family_file.h"
 #include "io/support/files.h"
+#include "io/support/moe_rules.h"
 #include "support/layer_check.h"
 
 /* The linker gives the libraries these in place of the C library's (CMakeLists.txt). */
@@ -152,6 +153,31 @@ static void every_allocation_may_fail(void **state)
     json_set_alloc_funcs(malloc, free);
 }
 
+/* The lists of a mixture's tensors grow. */
+static void every_allocation_of_a_mixture_may_fail(void **state)
+{
+    (void)state;
+    static const moe_case_t mixtral = {.family = "mixtral", .prefix = "model.layers.%d.", .experts = 12, .top_k = 2,
+                                       .names = "router=block_sparse_moe.gate.weight gate=block_sparse_moe.experts.{e}.w1.weight "
+                                                "up=block_sparse_moe.experts.{e}.w3.weight down=block_sparse_moe.experts.{e}.w2.weight "
+                                                "in=post_attention_layernorm.weight"};
+    model_file_t file = {0};
+    for (int i = 0; i < 2; i++) {
+        moe_layer_t layer;
+        moe_layer_make(&layer, &mixtral, i, 1);
+        moe_layer_add(&layer, &file, NULL);
+        moe_layer_free(&layer);
+    }
+    model_file_write(&file, "{\"model_type\":\"mixtral\"}");
+    json_set_alloc_funcs(__wrap_malloc, free);
+    assert_true(check_every_failure(open_and_free) > 10);
+    ffn_model_t *model = open_model(test_path("model.safetensors"));
+    opened = model;
+    assert_true(check_every_failure(make_and_free) >= 40); /* the tensors, the lists of them, and libffn's layer */
+    ffn_model_free(model);
+    json_set_alloc_funcs(malloc, free);
+}
+
 /* ------------------------------------------------------------- what is read */
 
 static void opening_reads_headers_alone_and_making_a_layer_reads_its_bytes_once(void **state)
@@ -190,7 +216,8 @@ static void opening_reads_headers_alone_and_making_a_layer_reads_its_bytes_once(
     ffn_layer_info_t info = {.struct_size = sizeof info};
     assert_ok(ffn_layer_info(layer, &info));
     assert_int_equal(bytes_read, 0);
-    assert_true(bytes_allocated <= (int64_t)info.bytes + 64); /* the layer itself, and nothing in between */
+    /* the layer itself, the list of its tensors, and nothing of their size */
+    assert_true(bytes_allocated <= (int64_t)info.bytes + 64 + 256 * (int64_t)described->binding_count);
     ffn_layer_free(layer);
     ffn_model_free(model);
 }
@@ -236,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_allocation_of_a_mixture_may_fail),
         cmocka_unit_test(opening_reads_headers_alone_and_making_a_layer_reads_its_bytes_once),
         cmocka_unit_test(opening_a_large_model_takes_no_time),
     };

@@ -52,6 +52,7 @@ class ModelInfo(Sized):
         ("bytes", c_uint64),
         ("family", c_char_p),
         ("model_type", c_char_p),
+        ("active_parameters", c_int64),
     ]
 
 
@@ -68,7 +69,15 @@ class ModelTensor(Sized):
 
 
 class ModelBinding(Structure):
-    _fields_ = [("role", c_uint32), ("layout", c_uint32), ("part", c_uint32), ("value", c_float), ("tensor", c_char_p)]
+    _fields_ = [
+        ("role", c_uint32),
+        ("layout", c_uint32),
+        ("part", c_uint32),
+        ("value", c_float),
+        ("tensor", c_char_p),
+        ("expert", c_uint32),
+        ("experts", c_uint32),
+    ]
 
 
 class ModelLayer(Sized):
@@ -82,6 +91,7 @@ class ModelLayer(Sized):
         ("options", POINTER(LayerOptions)),
         ("bindings", POINTER(ModelBinding)),
         ("binding_count", c_uint64),
+        ("active_parameters", c_int64),
     ]
 
 

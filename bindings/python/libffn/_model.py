@@ -38,7 +38,8 @@ class ModelInfo:
     """tensors, parameters, bytes  of the file or files
     layers                      feed-forward layers that were recognised
     family                      the family of models that they are of (docs/families.md), or None
-    model_type                  config.json's, or None"""
+    model_type                  config.json's, or None
+    active_parameters           those that a token meets: without those of the experts that its layers leave out"""
 
     tensors: int
     layers: int
@@ -46,6 +47,7 @@ class ModelInfo:
     bytes: int
     family: Optional[str]
     model_type: Optional[str]
+    active_parameters: int
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,13 @@ class Model:
         info = _abi_io.ModelInfo()
         check_io(io().ffn_model_info(self._handle, byref(info)))
         return ModelInfo(
-            info.tensor_count, info.layer_count, info.parameters, info.bytes, _text(info.family), _text(info.model_type)
+            info.tensor_count,
+            info.layer_count,
+            info.parameters,
+            info.bytes,
+            _text(info.family),
+            _text(info.model_type),
+            info.active_parameters,
         )
 
     def __len__(self) -> int:

@@ -56,6 +56,21 @@ def test_a_model_tells_what_is_in_it(checkpoint):
     np.testing.assert_array_equal(model.read("model.layers.1.mlp.up_proj.weight"), layers[1]["up"])
 
 
+def test_experts_that_are_the_same_are_the_layer_that_each_of_them_is(checkpoint, tmp_path, random):
+    _, (layer, _) = checkpoint
+    prefix, names = "model.layers.0.block_sparse_moe.", {"w1": "gate", "w3": "up", "w2": "down"}
+    tensors = {f"{prefix}experts.{e}.{w}.weight": layer[name] for e in range(3) for w, name in names.items()}
+    tensors[prefix + "gate.weight"] = random(3, 8)
+    tensors["model.layers.0.post_attention_layernorm.weight"] = layer["norm_in_weight"]
+    write_safetensors(tmp_path / "experts.safetensors", tensors)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", "num_experts_per_tok": 2, "rms_norm_eps": 1e-5}))
+    model = libffn.Model(tmp_path / "experts.safetensors")
+    assert (model.info.family, model.info.parameters) == ("mixtral", 3 * 3 * 96 + 3 * 8 + 8)
+    assert model.info.active_parameters == 2 * 3 * 96 + 3 * 8 + 8
+    x = random(5, 8)
+    assert_close(model.layer(0)(x), oracle.layer(x, **layer))
+
+
 def test_narrow_and_wide_tensors_are_read_as_float32(tmp_path, random):
     numbers = random(3, 4)
     halves, bits = numbers.astype(np.float16), (numbers.view(np.uint32) >> 16).astype(np.uint16)

@@ -10,27 +10,37 @@
 #include "support/layer_check.h"
 #include "support/layout.h"
 
-void model_file_add(model_file_t *file, const float *data, int64_t rows, int64_t columns, const char *format, ...)
+void model_file_add_shaped(model_file_t *file, const float *data, int ndim, const int64_t *shape, const char *name)
 {
-    char name[256], shape[64];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(name, sizeof name, format, arguments);
-    va_end(arguments);
-    if (columns) snprintf(shape, sizeof shape, "%lld,%lld", (long long)rows, (long long)columns);
-    else snprintf(shape, sizeof shape, "%lld", (long long)rows);
-
-    size_t bytes = (size_t)(rows * (columns ? columns : 1)) * sizeof(float), room = strlen(name) + 200; /* the padding too */
+    char dimensions[128] = "";
+    int64_t elements = 1;
+    for (int i = 0; i < ndim; i++) {
+        size_t used = strlen(dimensions);
+        snprintf(dimensions + used, sizeof dimensions - used, "%s%lld", i ? "," : "", (long long)shape[i]);
+        elements *= shape[i];
+    }
+    size_t bytes = (size_t)elements * sizeof(float), room = strlen(name) + 250; /* the padding too */
     file->header = realloc(file->header, file->header_size + room);
     file->data = realloc(file->data, file->size + bytes);
     assert_true(file->header && file->data);
     file->header_size += (size_t)snprintf(file->header + file->header_size, room, "%c\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-                                          file->header_size ? ',' : '{', name, shape, file->size, file->size + bytes);
+                                          file->header_size ? ',' : '{', name, dimensions, file->size, file->size + bytes);
     for (size_t i = 0; i < bytes / sizeof(float); i++) {
         float number = data ? data[i] : 1;
         memcpy(file->data + file->size + i * sizeof number, &number, sizeof number);
     }
     file->size += bytes;
+}
+
+void model_file_add(model_file_t *file, const float *data, int64_t rows, int64_t columns, const char *format, ...)
+{
+    char name[256];
+    const int64_t shape[] = {rows, columns};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    model_file_add_shaped(file, data, columns ? 2 : 1, shape, name);
 }
 
 /* A plain matrix, as the file stores it. */

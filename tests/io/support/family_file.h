@@ -21,6 +21,9 @@ typedef struct model_file {
 void model_file_add(model_file_t *file, const float *data, int64_t rows, int64_t columns, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* The same of any number of dimensions. */
+void model_file_add_shaped(model_file_t *file, const float *data, int ndim, const int64_t *shape, const char *name);
+
 /* Adds the layer's tensors. names: "up=mlp.c_fc down=mlp.c_proj in=ln_2", modules relative to the prefix. Keys: up, gate, down, fused (gate and up
  * in one, as the case's layout says), in, mid, branch, out (norms; in_old, out_old: with the names gamma and beta), scale (a tensor's whole name),
  * alpha (the module of xielu's scalars). What the case has not is left out. */

@@ -143,9 +143,10 @@ impl Model {
         check_io(unsafe { sys::ffn_model_layer(self.raw.as_ptr(), number(index), &mut found) })?;
         // SAFETY: the description lives as long as the model.
         let raw = unsafe { *found };
-        // SAFETY: so do the options; their pointers are NULL.
-        let options = LayerOptions::from_raw(unsafe { *raw.options });
-        Ok(ModelLayer { raw, options, model: self })
+        // SAFETY: so do the options.
+        let mut options = unsafe { *raw.options };
+        let moe = std::mem::replace(&mut options.moe, null()); // the model's: options may outlive it
+        Ok(ModelLayer { raw, options: LayerOptions::from_raw(options), moe, model: self })
     }
 }
 
@@ -185,12 +186,17 @@ impl<'a> ModelInfo<'a> {
         self.raw.parameters
     }
 
+    /// Those that a token meets: without those of the experts that its layers leave out.
+    pub fn active_parameters(&self) -> i64 {
+        self.raw.active_parameters
+    }
+
     /// Of the file or files.
     pub fn bytes(&self) -> u64 {
         self.raw.bytes
     }
 
-    /// Of the layers, where some were recognised.
+    /// Of the layers, where some were recognised; of a model with layers of experts that of the first of these.
     pub fn family(&self) -> Option<Cow<'a, str>> {
         // SAFETY: a string that lives as long as the model.
         unsafe { optional(self.raw.family) }
@@ -266,6 +272,7 @@ impl fmt::Debug for ModelTensor<'_> {
 pub struct ModelLayer<'a> {
     raw: sys::ffn_model_layer_t, // its pointers are the model's
     options: LayerOptions,
+    moe: *const sys::ffn_moe_options_t, // the model's too
     model: &'a Model,
 }
 
@@ -293,7 +300,18 @@ impl<'a> ModelLayer<'a> {
         self.raw.parameters
     }
 
-    /// The configuration, to be changed before [`ModelLayer::create`].
+    /// Those that a token meets: all but those of the experts that it does not go to.
+    pub fn active_parameters(&self) -> i64 {
+        self.raw.active_parameters
+    }
+
+    /// The experts of a mixture, and how many of them a token goes to; of a dense layer `None`.
+    pub fn experts(&self) -> Option<(usize, usize)> {
+        // SAFETY: NULL, or options that live as long as the model.
+        unsafe { self.moe.as_ref() }.map(|moe| (moe.experts as usize, moe.top_k as usize))
+    }
+
+    /// The configuration, to be changed before [`ModelLayer::create`]. Of a mixture of experts without what is said of the experts, which stays.
     pub fn options(&mut self) -> &mut LayerOptions {
         &mut self.options
     }
@@ -318,6 +336,7 @@ impl<'a> ModelLayer<'a> {
         let mut options = self.options.raw();
         Layer::adopt(&self.options, |allocator, made| {
             options.allocator = allocator;
+            options.moe = self.moe;
             let given = sys::ffn_model_layer_t { options: &options, ..self.raw };
             // SAFETY: a live model and its own description, with other options that outlive the call.
             check_io(unsafe { sys::ffn_model_layer_create(self.model.raw.as_ptr(), context, &given, made) })

@@ -7,6 +7,11 @@ pub struct Checkpoint(pub PathBuf);
 impl Checkpoint {
     /// A LLaMA of one layer in float32; its tensors by what their names end in.
     pub fn llama(name: &str, tensors: &[(&str, &[usize], &[f32])]) -> Self {
+        Self::of_type("llama", name, tensors)
+    }
+
+    /// A model of one layer, of a model_type.
+    pub fn of_type(model_type: &str, name: &str, tensors: &[(&str, &[usize], &[f32])]) -> Self {
         let folder = std::env::temp_dir().join(format!("libffn-rust-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (mut header, mut data) = (Vec::new(), Vec::<u8>::new());
@@ -19,7 +24,8 @@ impl Checkpoint {
         let header = format!("{{{}}}", header.join(","));
         let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
         fs::write(folder.join("model.safetensors"), file).unwrap();
-        fs::write(folder.join("config.json"), r#"{"model_type":"llama","hidden_act":"silu","rms_norm_eps":1e-5}"#).unwrap();
+        let config = format!(r#"{{"model_type":"{model_type}","hidden_act":"silu","rms_norm_eps":1e-5}}"#);
+        fs::write(folder.join("config.json"), config).unwrap();
         Checkpoint(folder)
     }
 }

@@ -103,6 +103,44 @@ fn a_description_can_be_changed() {
     assert_eq!(run(&model.layer(0).unwrap().create().unwrap()), run(&llama.by_hand()), "the model itself is as before");
 }
 
+/// Two experts that are the same are the dense layer that each of them is, whatever the router says.
+#[test]
+fn a_layer_of_experts_is_made_from_a_model() {
+    let llama = llama("dense");
+    let router = numbers(45, 2 * D_MODEL, 1.0);
+    let names: Vec<String> = (0..2).flat_map(|e| ["w1", "w3", "w2"].map(|w| format!("block_sparse_moe.experts.{e}.{w}.weight"))).collect();
+    let mut tensors: Vec<(&str, &[usize], &[f32])> =
+        vec![("block_sparse_moe.gate.weight", &[2, D_MODEL], &router), ("post_attention_layernorm.weight", &[D_MODEL], &llama.norm)];
+    for experts in names.chunks(3) {
+        tensors.push((&experts[0], &[D_FF, D_MODEL], &llama.gate));
+        tensors.push((&experts[1], &[D_FF, D_MODEL], &llama.up));
+        tensors.push((&experts[2], &[D_MODEL, D_FF], &llama.down));
+    }
+    let folder = Checkpoint::of_type("mixtral", "experts", &tensors);
+    let model = Model::open(&folder.0).unwrap();
+    let mut found = model.layer(0).unwrap();
+    assert_eq!((found.family().as_ref(), found.experts()), ("mixtral", Some((2, 2))));
+    assert_eq!((found.active_parameters(), model.info().active_parameters()), (found.parameters(), found.parameters()));
+    assert_eq!(Model::open(&llama.folder.0).unwrap().layer(0).unwrap().experts(), None);
+
+    let options = found.options().clone();
+    let layer = found.create().unwrap();
+    drop(model);
+    let (x, mut y, mut expected) = (numbers(44, TOKENS * D_MODEL, 1.0), vec![0.0; TOKENS * D_MODEL], vec![0.0; TOKENS * D_MODEL]);
+    layer.forward(&x, &mut y).unwrap();
+    llama.by_hand().forward(&x, &mut expected).unwrap();
+    assert!(y.iter().zip(&expected).all(|(y, expected)| (y - expected).abs() < 1e-5));
+
+    // The options are a dense layer's once they have left the model.
+    let tensors = [
+        Tensor::new(Role::GATE_WEIGHT, &llama.gate, &[D_FF, D_MODEL]).unwrap(),
+        Tensor::new(Role::UP_WEIGHT, &llama.up, &[D_FF, D_MODEL]).unwrap(),
+        Tensor::new(Role::DOWN_WEIGHT, &llama.down, &[D_MODEL, D_FF]).unwrap(),
+        Tensor::new(Role::NORM_IN_WEIGHT, &llama.norm, &[D_MODEL]).unwrap(),
+    ];
+    assert_eq!(run(&Layer::new(&options, &tensors).unwrap()), run(&llama.by_hand()));
+}
+
 #[test]
 fn threads_share_a_model() {
     let llama = llama("shared");
