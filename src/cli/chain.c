@@ -16,9 +16,13 @@ static const step_t *earlier(const chain_t *chain, int64_t number) {
     return NULL;
 }
 
-static int load_step(step_t *step, const ffn_model_t *model, ffn_context_t *context, const overrides_t *overrides) {
+static int load_step(chain_t *chain, step_t *step, const ffn_model_t *model, ffn_context_t *context, const overrides_t *overrides) {
     described_t described;
     int status = describe(model, step->number, overrides, &described);
+    if (!status && described.options.moe && described.moe.capacity) { /* which is of a sequence */
+        described.capacity.group_tokens = chain->length;
+        chain->whole = 1;
+    }
     if (!status && ffn_model_layer_create(model, context, &described.layer, &step->layer))
         status = complain("layer %" PRId64 ": %s", step->number, ffn_io_last_error());
     step->family = described.layer.family;
@@ -41,7 +45,7 @@ int chain_load(chain_t *chain, const ffn_model_t *model, ffn_context_t *context,
             step->shared = 1;
         } else {
             step->number = selection->number[i];
-            if (load_step(step, model, context, overrides)) return EXIT_FAILED;
+            if (load_step(chain, step, model, context, overrides)) return EXIT_FAILED;
         }
         chain->count++;
         progress_update(progress, "loading", i + 1, selection->count);
@@ -65,6 +69,7 @@ int chain_fit(chain_t *chain, const char *input_path, int64_t columns, int64_t r
     }
     int64_t most = BLOCK_BYTES / (int64_t)sizeof(float) / widest;
     if (most > BLOCK_ROWS) most = BLOCK_ROWS;
+    if (chain->whole && chain->length > 0) most = most > chain->length ? most - most % chain->length : chain->length;
     if (most > rows) most = rows;
     chain->block_rows = most > 0 ? most : 1;
     chain->a = calloc((size_t)(chain->block_rows * widest), sizeof *chain->a);

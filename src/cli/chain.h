@@ -35,6 +35,8 @@ typedef struct chain {
     double load_seconds;
     float *a, *b; /* a block of rows, before and after a step */
     int64_t block_rows;
+    int64_t length; /* of a sequence of the input; set before loading */
+    int whole;      /* a layer looks at sequences as a whole: blocks are of whole sequences */
 } chain_t;
 
 /* Each complains and returns an exit status. chain_load makes the layers; chain_fit checks that the widths follow each other, from `columns` on,

@@ -8,14 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* While the description is put together, each role has its own place; `there` says which are taken. */
+/* While the description is put together, `there` says which roles the layer has; what is not given is as the family has it: of experts more than
+ * one tensor. */
 typedef struct draft {
-    ffn_model_binding_t binding[ROLES];
-    int there[ROLES];
+    const ffn_model_layer_t *found; /* NULL: by hand */
+    ffn_model_binding_t given[ROLES];
+    int is_given[ROLES], there[ROLES];
 } draft_t;
 
 static void take_away(draft_t *draft, uint32_t role) {
-    draft->there[role] = 0;
+    draft->there[role] = draft->is_given[role] = 0;
 }
 
 /* What was asked for stays, to be refused with the sentence that says why. */
@@ -26,12 +28,9 @@ static void take_away_unless_asked_for(draft_t *draft, const overrides_t *overri
 static void start_from_family(const ffn_model_layer_t *found, described_t *described, draft_t *draft) {
     described->layer = *found;
     described->options = *found->options;
-    for (uint64_t i = 0; i < found->binding_count; i++) {
-        uint32_t role = found->bindings[i].role;
-        if (role >= ROLES) continue;
-        draft->binding[role] = found->bindings[i];
-        draft->there[role] = 1;
-    }
+    draft->found = found;
+    for (uint64_t i = 0; i < found->binding_count; i++)
+        if (found->bindings[i].role < ROLES) draft->there[found->bindings[i].role] = 1;
 }
 
 static void set_activation(const overrides_t *overrides, described_t *described, draft_t *draft) {
@@ -66,6 +65,23 @@ static void set_norm(const overrides_t *overrides, described_t *described, draft
     if (overrides->every_offset.given && kind) options->norm_offset[slot] = overrides->every_offset.value;
     if (overrides->eps[slot].given) options->norm_eps[slot] = overrides->eps[slot].value;
     if (overrides->offset[slot].given) options->norm_offset[slot] = overrides->offset[slot].value;
+}
+
+/* A layer of experts keeps its router and takes other numbers. */
+static int set_experts(const overrides_t *overrides, int64_t number, described_t *described) {
+    const ffn_moe_options_t *found = described->options.moe;
+    if (!found && (overrides->top_k >= 0 || overrides->capacity >= 0))
+        return complain("layer %" PRId64 " has no experts: --top-k and --capacity are for layers that have some", number);
+    if (!found) return EXIT_FINE;
+    described->moe = *found;
+    described->options.moe = &described->moe;
+    if (overrides->top_k >= 0) described->moe.top_k = overrides->top_k;
+    if (found->capacity) described->capacity = *found->capacity;
+    if (overrides->capacity > 0) described->capacity.capacity = overrides->capacity;
+    described->capacity.struct_size = sizeof described->capacity;
+    int limited = overrides->capacity < 0 ? found->capacity != NULL : overrides->capacity > 0;
+    described->moe.capacity = limited ? &described->capacity : NULL;
+    return EXIT_FINE;
 }
 
 static void set_residual(const overrides_t *overrides, described_t *described, draft_t *draft) {
@@ -104,21 +120,28 @@ static int set_tensor(const overrides_t *overrides, int64_t number, described_t 
     if (!given->name && !given->is_number) return EXIT_FINE;
     if (given->tanh) described->options.flags |= flag;
     if (given->name && !(described->names[role] = name_for(given, number))) return complain_memory();
-    draft->binding[role] = (ffn_model_binding_t){.role = role, .layout = given->layout, .part = given->part, .value = given->value,
-                                                 .tensor = described->names[role]};
-    draft->there[role] = 1;
+    draft->given[role] = (ffn_model_binding_t){.role = role, .layout = given->layout, .part = given->part, .value = given->value,
+                                               .tensor = described->names[role]};
+    draft->there[role] = draft->is_given[role] = 1;
     return EXIT_FINE;
 }
 
-static void collect(described_t *described, const draft_t *draft) {
-    uint64_t count = 0;
+static int collect(described_t *described, const draft_t *draft) {
+    uint64_t count = 0, found = draft->found ? draft->found->binding_count : 0;
+    described->bindings = calloc((size_t)found + ROLES, sizeof *described->bindings);
+    if (!described->bindings) return complain_memory();
+    for (uint64_t i = 0; i < found; i++) {
+        uint32_t role = draft->found->bindings[i].role;
+        if (role < ROLES && draft->there[role] && !draft->is_given[role]) described->bindings[count++] = draft->found->bindings[i];
+    }
     for (int role = 0; role < ROLES; role++)
-        if (draft->there[role]) described->bindings[count++] = draft->binding[role];
+        if (draft->is_given[role]) described->bindings[count++] = draft->given[role];
     described->layer.binding_count = count;
     described->layer.bindings = described->bindings;
     described->layer.options = &described->options;
     described->layer.struct_size = sizeof described->layer;
     described->options.struct_size = sizeof described->options;
+    return EXIT_FINE;
 }
 
 int describe(const ffn_model_t *model, int64_t number, const overrides_t *overrides, described_t *described) {
@@ -136,13 +159,14 @@ int describe(const ffn_model_t *model, int64_t number, const overrides_t *overri
     for (uint32_t role = 0; role < ROLES && !status; role++) status = set_tensor(overrides, number, described, &draft, role);
     for (uint32_t slot = 0; slot < NORMS; slot++) set_norm(overrides, described, &draft, slot);
     set_residual(overrides, described, &draft);
+    if (!status) status = set_experts(overrides, number, described);
     if (named) described->options.d_model = described->options.d_ff = described->options.d_out = 0; /* the named tensors' */
     if (overrides->branch) described->layer.flags |= FFN_MODEL_BRANCH;
-    collect(described, &draft);
-    return status;
+    return status ? status : collect(described, &draft);
 }
 
 void described_free(described_t *described) {
     for (int role = 0; role < ROLES; role++) free(described->names[role]);
+    free(described->bindings);
     memset(described, 0, sizeof *described);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * ffn info: which feed-forward layers a model has. */
 #include "cli/commands.h"
+#include "cli/experts.h"
 #include "cli/model.h"
 #include "cli/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAYER = 1, TENSORS, AS_JSON, CONFIG, FAMILY };
@@ -52,7 +54,7 @@ static void norms_text(const ffn_layer_options_t *layer, char *text, size_t size
 
 /* ---------------------------------------------------------------- text */
 
-static void add_layer(table_t *table, const ffn_model_info_t *info, const ffn_model_layer_t *layer, int64_t number) {
+static void add_layer(table_t *table, const ffn_model_info_t *info, const ffn_model_layer_t *layer, int64_t number, int mixed) {
     char norms[256];
     const ffn_layer_options_t *is = layer->options;
     norms_text(is, norms, sizeof norms);
@@ -62,9 +64,12 @@ static void add_layer(table_t *table, const ffn_model_info_t *info, const ffn_mo
     table_add(table, "%" PRId64 "-%" PRId64 "-%" PRId64, is->d_model, is->d_ff, is->d_out);
     table_add(table, "%s", layer->dtype ? layer->dtype : "");
     table_add(table, "%s%s", ffn_activation_name(is->activation), is_gated(layer) ? " gated" : "");
+    if (mixed) table_add(table, "%s", experts_text(layer).text);
+    if (mixed) table_add(table, "%s", router_text(layer).text);
     table_add(table, "%s", norms);
     table_add(table, "%s", residual_name(is->residual));
     table_add(table, "%s", grouped(layer->parameters).text);
+    if (mixed) table_add(table, "%s", grouped(layer->active_parameters).text);
     table_add(table, "%s", percent((double)layer->parameters, (double)info->parameters).text);
 }
 
@@ -80,34 +85,52 @@ static void tensor_text(const ffn_model_t *model, const char *name, char *text, 
     if (used < size) snprintf(text + used, size - used, "%s%s", tensor.ndim ? "] " : "[] ", tensor.dtype);
 }
 
+/* "in_out even, 8 experts": how the tensors of a role are used. */
+static void use_text(const ffn_model_binding_t *bindings, uint64_t count, char *text, size_t size) {
+    const char *layout = bindings->layout ? layout_name(bindings->layout) : "", *part = bindings->part ? part_name(bindings->part) : "";
+    char experts[48] = "";
+    const char *space = *layout && *part ? " " : "", *comma = (*layout || *part) && (count > 1 || bindings->experts) ? ", " : "";
+    if (bindings->experts) snprintf(experts, sizeof experts, "a stack of %" PRIu32 " experts", bindings->experts);
+    else if (count > 1) snprintf(experts, sizeof experts, "%" PRIu64 " experts", count);
+    snprintf(text, size, "%s%s%s%s%s", layout, space, part, comma, experts);
+}
+
 static void print_bindings(const ffn_model_t *model, const ffn_model_layer_t *layer) {
     table_t table = table_make("llll");
     static const char *const heading[] = {"role", "tensor", "in the file", "use"};
     char text[256];
     for (int i = 0; i < table.columns; i++) table_add(&table, "%s", heading[i]);
-    for (uint64_t i = 0; i < layer->binding_count; i++) {
+    for (uint64_t i = 0, count; i < layer->binding_count; i += count) {
         const ffn_model_binding_t *binding = &layer->bindings[i];
+        count = bindings_of_role(layer, i);
+        char *name = binding->tensor ? bindings_name(binding, count) : NULL;
         *text = 0;
         if (binding->tensor) tensor_text(model, binding->tensor, text, sizeof text);
         table_add(&table, "%s", role_name(binding->role));
-        table_add(&table, "%s", binding->tensor ? binding->tensor : shortest(binding->value).text);
+        table_add(&table, "%s", name ? name : shortest(binding->value).text);
         table_add(&table, "%s", text);
-        table_add(&table, "%s%s%s", binding->layout ? layout_name(binding->layout) : "", binding->layout && binding->part ? " " : "",
-                  binding->part ? part_name(binding->part) : "");
+        use_text(binding, count, text, sizeof text);
+        table_add(&table, "%s", text);
+        free(name);
     }
     printf("\n");
     table_print(&table);
 }
 
 static int print_layers(const ffn_model_t *model, const ffn_model_info_t *info, const settings_t *settings) {
-    static const char *const heading[] = {"layer", "family", "prefix", "shape", "dtype", "activation", "norms", "residual", "parameters", "share"};
-    table_t table = table_make("rlllllllrr");
+    static const char *const dense[] = {"layer", "family", "prefix", "shape", "dtype", "activation", "norms", "residual", "parameters", "share"};
+    static const char *const mixed[] = {"layer", "family", "prefix", "shape", "dtype", "activation", "experts", "router", "norms", "residual",
+                                        "parameters", "active", "share"};
     const ffn_model_layer_t *layer = NULL;
     int64_t from = settings->layer < 0 ? 0 : settings->layer, to = settings->layer < 0 ? info->layer_count - 1 : settings->layer;
-    for (int i = 0; i < table.columns; i++) table_add(&table, "%s", heading[i]);
+    int has_experts = 0;
+    for (int64_t i = from; i <= to; i++)
+        if (!ffn_model_layer(model, i, &layer) && layer->options->moe) has_experts = 1;
+    table_t table = table_make(has_experts ? "rlllllllllrrr" : "rlllllllrr");
+    for (int i = 0; i < table.columns; i++) table_add(&table, "%s", has_experts ? mixed[i] : dense[i]);
     for (int64_t i = from; i <= to; i++) {
         if (ffn_model_layer(model, i, &layer)) break;
-        add_layer(&table, info, layer, i);
+        add_layer(&table, info, layer, i, has_experts);
     }
     table_print(&table);
     if (!layer) return complain("%s", ffn_io_last_error());
@@ -129,6 +152,9 @@ static void print_summary(const ffn_model_t *model, const ffn_model_info_t *info
     if (info->family) printf("%s, ", info->family);
     printf("%s feed-forward layer%s with %s of %s parameters (%s)\n", grouped(info->layer_count).text, info->layer_count == 1 ? "" : "s",
            grouped(sum).text, grouped(info->parameters).text, percent((double)sum, (double)info->parameters).text);
+    if (info->active_parameters != info->parameters)
+        printf("%s parameters are active for a token (%s)\n", grouped(info->active_parameters).text,
+               percent((double)info->active_parameters, (double)info->parameters).text);
     printf("%s tensor%s, %s bytes%s%s\n\n", grouped(info->tensor_count).text, info->tensor_count == 1 ? "" : "s",
            grouped((int64_t)info->bytes).text, info->model_type ? ", model_type " : "", info->model_type ? info->model_type : "");
 }
@@ -161,14 +187,21 @@ static json_t *norms_json(const ffn_layer_options_t *layer) {
     return norms;
 }
 
+static json_t *binding_json(const ffn_model_binding_t *bindings, uint64_t count) {
+    if (!bindings->tensor) return json_pack("{s:o}", "value", json_float(bindings->value));
+    char *name = bindings_name(bindings, count);
+    json_t *object = json_pack("{s:s?, s:s, s:s}", "tensor", name, "layout", layout_name(bindings->layout), "part", part_name(bindings->part));
+    if (bindings->experts) json_object_set_new(object, "stack", json_integer(bindings->experts));
+    else if (count > 1) json_object_set_new(object, "experts", json_integer((json_int_t)count));
+    free(name);
+    return object;
+}
+
 static json_t *bindings_json(const ffn_model_layer_t *layer) {
     json_t *tensors = json_object();
-    for (uint64_t i = 0; i < layer->binding_count; i++) {
-        const ffn_model_binding_t *binding = &layer->bindings[i];
-        json_object_set_new(tensors, role_name(binding->role),
-                            binding->tensor ? json_pack("{s:s, s:s, s:s}", "tensor", binding->tensor, "layout", layout_name(binding->layout),
-                                                        "part", part_name(binding->part))
-                                            : json_pack("{s:o}", "value", json_float(binding->value)));
+    for (uint64_t i = 0, count; i < layer->binding_count; i += count) {
+        count = bindings_of_role(layer, i);
+        json_object_set_new(tensors, role_name(layer->bindings[i].role), binding_json(&layer->bindings[i], count));
     }
     return tensors;
 }
@@ -183,7 +216,9 @@ static json_t *layer_json(const ffn_model_info_t *info, const ffn_model_layer_t 
     json_object_set_new(object, "norms", norms_json(is));
     json_object_set_new(object, "residual", json_string(residual_name(is->residual)));
     json_object_set_new(object, "parameters", json_integer(layer->parameters));
+    json_object_set_new(object, "active_parameters", json_integer(layer->active_parameters));
     json_object_set_new(object, "share", json_real(info->parameters ? (double)layer->parameters / (double)info->parameters : 0));
+    if (is->moe) json_object_set_new(object, "moe", experts_json(layer));
     json_object_set_new(object, "tensors", bindings_json(layer));
     return object;
 }
@@ -217,6 +252,7 @@ static int print_json(const ffn_model_t *model, const ffn_model_info_t *info, co
                              "parameters", (json_int_t)info->parameters, "ffn_share",
                              info->parameters ? (double)sum / (double)info->parameters : 0.0, "layer_count", (json_int_t)info->layer_count,
                              "layers", layers);
+    json_object_set_new(root, "active_parameters", json_integer(info->active_parameters));
     if (settings->tensors) json_object_set_new(root, "tensors", tensors_json(model, info));
     return json_print(root);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 overrides_t overrides_none(void) {
-    overrides_t none = {.residual = -1};
+    overrides_t none = {.residual = -1, .top_k = -1, .capacity = -1};
     for (int slot = 0; slot < NORMS; slot++) none.norm[slot] = -1;
     return none;
 }
@@ -35,7 +35,7 @@ static int take_suffix(tensor_override_t *tensor) {
 
 static void take_tensor(overrides_t *overrides, const arguments_t *arguments) {
     const char *equals = strchr(arguments->value, '=');
-    char roles[512];
+    char roles[1024];
     if (!equals) arguments_refuse(arguments, "--tensor is \"%s\", must be ROLE=NAME", arguments->value);
     int role = role_from(arguments->value, (size_t)(equals - arguments->value));
     if (role < 0) {
@@ -104,6 +104,8 @@ void overrides_take(overrides_t *overrides, const arguments_t *arguments, int id
     case OVERRIDE_RESIDUAL: take_residual(overrides, arguments); break;
     case OVERRIDE_BRANCH_SCALE: take_scale(overrides, arguments, FFN_ROLE_BRANCH_SCALE); break;
     case OVERRIDE_RESIDUAL_SCALE: take_scale(overrides, arguments, FFN_ROLE_RESIDUAL_SCALE); break;
+    case OVERRIDE_TOP_K: overrides->top_k = arguments_integer(arguments, 1, FFN_MOE_EXPERTS_MOST); break;
+    case OVERRIDE_CAPACITY: overrides->capacity = arguments_integer(arguments, 0, INT32_MAX); break;
     case OVERRIDE_ALPHA: number = &overrides->alpha; break;
     case OVERRIDE_BETA: number = &overrides->beta; break;
     case OVERRIDE_GATE_MAX: number = &overrides->gate_max; break;

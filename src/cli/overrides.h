@@ -30,6 +30,7 @@ typedef struct overrides {
     int norm[NORMS], residual; /* -1: the family's */
     given_float_t eps[NORMS], offset[NORMS];
     given_float_t every_eps, every_offset; /* of all slots that have a norm */
+    int64_t top_k, capacity; /* -1: the family's; capacity 0: no limit */
     tensor_override_t tensor[ROLES];
 } overrides_t;
 
@@ -40,7 +41,7 @@ enum {
     OVERRIDE_FIRST = 100,
     OVERRIDE_BRANCH = OVERRIDE_FIRST, OVERRIDE_BY_HAND, OVERRIDE_TENSOR, OVERRIDE_ACTIVATION, OVERRIDE_ALPHA, OVERRIDE_BETA,
     OVERRIDE_NORM_IN, OVERRIDE_NORM_MID, OVERRIDE_NORM_BRANCH, OVERRIDE_NORM_OUT, OVERRIDE_EPS, OVERRIDE_OFFSET, OVERRIDE_RESIDUAL,
-    OVERRIDE_BRANCH_SCALE, OVERRIDE_RESIDUAL_SCALE, OVERRIDE_GATE_MAX, OVERRIDE_UP_LIMIT, OVERRIDE_UP_OFFSET
+    OVERRIDE_BRANCH_SCALE, OVERRIDE_RESIDUAL_SCALE, OVERRIDE_GATE_MAX, OVERRIDE_UP_LIMIT, OVERRIDE_UP_OFFSET, OVERRIDE_TOP_K, OVERRIDE_CAPACITY
 };
 #define OVERRIDE_OPTIONS                                                                                                                       \
     {"branch", NULL, OVERRIDE_BRANCH, "the feed-forward network alone: no residual, no scales, no norms around it"},                           \
@@ -59,6 +60,8 @@ enum {
     {"gate-max", "NUMBER", OVERRIDE_GATE_MAX, "clamp of the gate from above; 0: none"},                                                        \
     {"up-limit", "NUMBER", OVERRIDE_UP_LIMIT, "clamp of the linear branch on both sides; 0: none"},                                            \
     {"up-offset", "NUMBER", OVERRIDE_UP_OFFSET, "added to the linear branch after its clamp"},                                                 \
+    {"top-k", "K", OVERRIDE_TOP_K, "experts that a token goes to"},                                                                            \
+    {"capacity", "N", OVERRIDE_CAPACITY, "tokens of a sequence that an expert takes; 0: no limit"},                                            \
     {"tensor", "ROLE=NAME", OVERRIDE_TENSOR, "which tensor of the file is what; see below. Repeat it for more"},                               \
     {"by-hand", NULL, OVERRIDE_BY_HAND, "take nothing from a recognised layer"}
 
@@ -69,7 +72,9 @@ enum {
     ":first, :second, :even or :odd (that part of it, along the output dimension) and :tanh (scales only).\n"                                 \
     "\n"                                                                                                                                      \
     "Roles: up, up-bias, gate, gate-bias, down, down-bias, norm-in, norm-in-bias, norm-mid, norm-mid-bias, norm-branch, "                     \
-    "norm-branch-bias, norm-out, norm-out-bias, branch-scale, residual-scale, xielu-alpha-p, xielu-alpha-n.\n"                               \
+    "norm-branch-bias, norm-out, norm-out-bias, branch-scale, residual-scale, xielu-alpha-p, xielu-alpha-n, router, router-bias, "             \
+    "router-norm, selection-bias, expert-scale, combine-bias, shared-up, shared-up-bias, shared-gate, shared-gate-bias, shared-down, "         \
+    "shared-down-bias, shared-scale, latent-in, latent-in-bias, latent-out, latent-out-bias.\n"                                               \
     "\n" ACTIVATION_HELP
 
 /* Takes the option that arguments_next found; refuses what is wrong with it. */
@@ -82,7 +87,9 @@ int overrides_name_tensors(const overrides_t *overrides);
 typedef struct described {
     ffn_model_layer_t layer;
     ffn_layer_options_t options;
-    ffn_model_binding_t bindings[ROLES];
+    ffn_moe_options_t moe; /* of a mixture of experts */
+    ffn_moe_capacity_options_t capacity;
+    ffn_model_binding_t *bindings;
     char *names[ROLES]; /* of the bindings that --tensor gave */
 } described_t;
 

@@ -60,6 +60,7 @@ static int prepare(job_t *job, settings_t *settings) {
     if (open_input(job, settings->input)) return EXIT_FAILED;
     job->context = threads_make(settings->threads, &job->threads);
     if (!job->context) return EXIT_FAILED;
+    job->chain.length = job->shape.ndim > 1 ? job->shape.shape[job->shape.ndim - 2] : 1;
     if (chain_load(&job->chain, job->model, job->context, &settings->selection, overrides, &job->progress)) return EXIT_FAILED;
     return chain_fit(&job->chain, settings->input, job->shape.columns, job->shape.rows);
 }
@@ -107,10 +108,11 @@ static int report_json(const job_t *job, const settings_t *settings) {
     for (int64_t i = 0; i < job->chain.count; i++) {
         const step_t *step = &job->chain.step[i];
         json_array_append_new(
-            layers, json_pack("{s:I, s:s?, s:I, s:I, s:I, s:s, s:b, s:I, s:f, s:f}", "layer", (json_int_t)step->number, "family", step->family,
+            layers, json_pack("{s:I, s:s?, s:I, s:I, s:I, s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:f}", "layer", (json_int_t)step->number, "family", step->family,
                               "d_model", (json_int_t)step->info.d_model, "d_ff", (json_int_t)step->info.d_ff, "d_out",
                               (json_int_t)step->info.d_out, "activation", ffn_activation_name(step->info.activation), "gated",
-                              (int)step->info.gated, "parameters", (json_int_t)step->info.parameters, "seconds", step->seconds,
+                              (int)step->info.gated, "experts", (json_int_t)step->info.experts, "top_k", (json_int_t)step->info.top_k, "parameters",
+                              (json_int_t)step->info.parameters, "active_parameters", (json_int_t)step->info.active_parameters, "seconds", step->seconds,
                               "tokens_per_second", rate(job->shape.rows, step->seconds)));
     }
     return json_print(json_pack("{s:o, s:o, s:o, s:I, s:i, s:s, s:I, s:f, s:o}", "model", json_text(settings->model), "input",
@@ -165,7 +167,8 @@ const command_t run_command = {
     .summary = "Runs feed-forward layers of a model on an array: the whole sublayer, with norms and residual, as its family defines it.",
     .text = "MODEL is a .safetensors file, a model.safetensors.index.json, or a folder with one of the two. More than one layer are a chain: each\n"
             "one's output is the next one's input. The input may be larger than memory: blocks of rows go through all layers, whose weights\n"
-            "are all in memory (as float32). The output appears under its name when it is complete; it may be the input.\n",
+            "are all in memory (as float32). Experts with a capacity have it for each sequence: the dimension before the last counts its tokens.\n"
+            "The output appears under its name when it is complete; it may be the input.\n",
     .after = OVERRIDE_HELP,
     .examples = "  ffn run model.safetensors --layer 0 --input x.npy --output y.npy\n"
                 "  ffn run model.safetensors --layer all --threads 2 --input x.npy --output y.npy --json\n"

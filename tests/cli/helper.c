@@ -3,6 +3,7 @@
  * program it knows the public headers alone.
  *     cli_helper model OUT                     three layers of LLaMA's names and shapes
  *     cli_helper parts OUT MODEL               layer 0 of that model in other layouts, under names of no family
+ *     cli_helper experts OUT MODEL             that layer as each of 4 experts of a Mixtral, behind a dense layer of that model's
  *     cli_helper random OUT.npy SEED DIM...
  *     cli_helper extract MODEL TENSOR OUT.npy
  *     cli_helper compare GOT.npy EXPECTED.npy TOLERANCE     of the largest expected value; prints the largest error relative to it
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { D_MODEL = 24, D_FF = 40, LAYERS = 3, MOST_TENSORS = 16 };
+enum { D_MODEL = 24, D_FF = 40, LAYERS = 3, MOST_TENSORS = 32, EXPERTS = 4 };
 
 static _Noreturn void fail(const char *what) {
     fprintf(stderr, "cli_helper: %s\n", what);
@@ -130,7 +131,7 @@ static int random_array(int count, char **words) {
 /* ---------------------------------------------------------------- safetensors */
 
 typedef struct tensor {
-    char name[64];
+    char name[96];
     int64_t rows, columns; /* columns 0: a vector */
     float *numbers;
 } tensor_t;
@@ -244,6 +245,34 @@ static int parts(char **words) {
     return 0;
 }
 
+static int experts(char **words) {
+    static const char *const dense[] = {"mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"}, *const w[] = {"w1", "w3", "w2"};
+    static const char norm[] = "post_attention_layernorm.weight";
+    ffn_model_t *from;
+    ffn_model_tensor_t about;
+    file_t file = {0};
+    char name[96], source[96];
+    require(ffn_model_open(words[1], NULL, &from));
+    for (int part = 0; part < 3; part++) {
+        snprintf(source, sizeof source, "model.layers.0.%s", dense[part]);
+        float *numbers = tensor_read(from, source, &about);
+        for (int e = 0; e < EXPERTS; e++) {
+            snprintf(name, sizeof name, "model.layers.1.block_sparse_moe.experts.%d.%s.weight", e, w[part]);
+            float *copy = file_add(&file, name, about.shape[0], about.shape[1], allocate(about.elements));
+            memcpy(copy, numbers, (size_t)about.elements * sizeof *copy);
+        }
+        file_add(&file, source, about.shape[0], about.shape[1], numbers);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "model.layers.%d.%s", i, norm);
+        file_add(&file, name, D_MODEL, 0, tensor_read(from, "model.layers.0.post_attention_layernorm.weight", &about));
+    }
+    file_add(&file, "model.layers.1.block_sparse_moe.gate.weight", EXPERTS, D_MODEL, random_numbers(EXPERTS * D_MODEL, 77, 0.4f));
+    file_write(&file, words[0]);
+    ffn_model_free(from);
+    return 0;
+}
+
 static int extract(char **words) {
     ffn_model_t *from;
     ffn_model_tensor_t tensor;
@@ -258,6 +287,7 @@ int main(int count, char **words) {
     const char *name = count > 1 ? words[1] : "";
     if (!strcmp(name, "model") && count == 3) return model(words + 2);
     if (!strcmp(name, "parts") && count == 4) return parts(words + 2);
+    if (!strcmp(name, "experts") && count == 4) return experts(words + 2);
     if (!strcmp(name, "random") && count >= 4 && count < 36) return random_array(count - 2, words + 2);
     if (!strcmp(name, "extract") && count == 5) return extract(words + 2);
     if (!strcmp(name, "compare") && count == 5) return compare(words + 2);

@@ -40,6 +40,8 @@ for step in 0 1 2 3 4 5 6 7; do # trained with the exact gelu, which its config.
 done
 check tiny-t5-ffn.safetensors tiny-t5 input layers.0.output --layer 0
 check tiny-t5-ffn.safetensors tiny-t5 input layers.1.output --layer all
+check stories260k-moe-mixtral.safetensors stories260k-moe-mixtral input output --config "$data/stories260k-moe-mixtral-config.json"
+check stories260k-moe-mixtral.safetensors stories260k-moe-mixtral input output # its names are Mixtral's alone
 
 # of no known family: by hand
 check recall-relu-ffn.safetensors recall-relu input output --activation relu --tensor up=bg.mlp.c_fc.W:in_out --tensor up-bias=bg.mlp.c_fc.b \

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Mixtures of experts: what `ffn info` tells of them, and that experts which are all the same make the layer that each of them is.
+# shellcheck source=common.sh disable=SC1091,SC2154
+. "$(dirname "$0")/common.sh"
+helper model dense.safetensors
+helper experts model.safetensors dense.safetensors
+helper random x.npy 1 3 5 24
+run() { expect 0 ffn run model.safetensors --layer 1 --quiet --threads 1 --input x.npy --output "$@"; }
+told() { grep -qE -e "$1" out.txt || fail "$2 is not told: $(cat out.txt)"; } # told REGEX WHAT
+
+# ---------------------------------------------------------------- what is told
+expect 0 ffn info model.safetensors
+told '^model.safetensors: mixtral, 2 feed-forward layers' "the family of the experts"
+told '^8,784 parameters are active for a token \(60\.4%\)' "the active parameters"
+told '^ *0 +llama .* silu gated  +in rms' "a dense layer beside it"
+told '^ *1 +mixtral .* 2 of 4  +softmax, normalised .* 11,640 +5,880 ' "the experts, the router and their parameters"
+expect 0 ffn info model.safetensors --layer 1
+told '^down +model\.layers\.1\.block_sparse_moe\.experts\.\{e\}\.w2\.weight +\[24, 40\] F32 +4 experts' "the tensors of the experts"
+told '^router +model\.layers\.1\.block_sparse_moe\.gate\.weight' "the router's tensor"
+expect 0 ffn info model.safetensors --layer 1 --json
+told '"top_k": 2' "top_k"
+told '"active_parameters": 5880' "the active parameters"
+told '"tensor": "model\.layers\.1\.block_sparse_moe\.experts\.\{e\}\.w1\.weight"' "the gates"
+expect 0 ffn info dense.safetensors
+! grep -q experts out.txt || fail "experts are told of where there are none: $(cat out.txt)"
+
+# ---------------------------------------------------------------- what is computed
+expect 0 ffn run dense.safetensors --layer 0 --quiet --threads 1 --input x.npy --output dense.npy --eps 1e-5
+run y.npy
+near y.npy dense.npy 1e-6 "experts that are the same"
+for top_k in 1 3 4; do
+  run y.npy --top-k $top_k
+  near y.npy dense.npy 1e-6 "$top_k experts that are the same"
+done
+expect 0 ffn run dense.safetensors --layer 0 --quiet --threads 1 --input x.npy --output y.npy --branch
+expect 0 ffn run model.safetensors --layer 1 --quiet --threads 1 --input x.npy --output z.npy --branch
+near z.npy y.npy 1e-6 "the branch alone"
+expect 0 ffn run model.safetensors --layer all --quiet --threads 2 --input x.npy --output y.npy --eps 1e-5
+expect 0 ffn run dense.safetensors --layer 0,0 --quiet --threads 2 --input x.npy --output z.npy --eps 1e-5
+near y.npy z.npy 1e-6 "a dense layer and experts in a chain"
+expect 0 ffn run model.safetensors --layer all --input x.npy --output y.npy --json
+told '"experts": 4' "the experts of a run"
+
+# ---------------------------------------------------------------- capacity: of each sequence
+run limited.npy --capacity 1
+! cmp -s limited.npy dense.npy || fail "a capacity of one token drops nothing"
+for first in 0 5 10; do
+  helper slice limited.npy $first 5 expected.npy
+  helper slice x.npy $first 5 one.npy
+  expect 0 ffn run model.safetensors --layer 1 --quiet --threads 1 --input one.npy --output y.npy --capacity 1
+  same y.npy expected.npy "a sequence beside others"
+done
+run y.npy --capacity 5
+near y.npy dense.npy 1e-6 "a capacity of all tokens"
+run y.npy --capacity 1 --capacity 0
+near y.npy dense.npy 1e-6 "no capacity"
+helper random long.npy 3 2 3000 24 # blocks of rows are whole sequences
+expect 0 ffn run model.safetensors --layer 1 --threads 1 --input long.npy --output y.npy --capacity 700 --json
+told '"block_rows": 3000' "the rows of a block"
+helper slice long.npy 3000 3000 one.npy
+helper slice y.npy 3000 3000 expected.npy
+expect 0 ffn run model.safetensors --layer 1 --quiet --threads 1 --input one.npy --output y.npy --capacity 700
+same y.npy expected.npy "a sequence in a block of its own"
+
+# ---------------------------------------------------------------- what cannot be
+run_wrong() { expect 1 ffn run model.safetensors --layer "$1" --input x.npy --output y.npy "${@:2}"; }
+run_wrong 1 --top-k 5 && says "top_k is 5" 4
+run_wrong 0 --top-k 1 && says "layer 0 has no experts"
+run_wrong 1 --tensor up=model.layers.0.mlp.up_proj.weight && says "expert 1"
+run_wrong 1 --tensor router= && says router
+expect 2 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --top-k 0 && says top-k
+expect 2 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --capacity -1 && says capacity
+finish
