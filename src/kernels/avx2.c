@@ -18,6 +18,7 @@
 #include "kernels/activation_passes_template.h"
 #include "kernels/row_sums_template.h"
 #include "kernels/norms_template.h"
+#include "kernels/depthwise_template.h"
 
 /* 16 registers: 12 sums, 2 to 4 of the panels, 1 number. */
 #define TILE_ROWS_1 6

@@ -19,6 +19,7 @@
 #include "kernels/row_sums_template.h"
 #include "kernels/norm_derivatives_template.h"
 #include "kernels/optimisers_template.h"
+#include "kernels/depthwise_slopes_template.h"
 
 #define TRAINING_TABLE ffni_training_avx2
 #include "kernels/training_table_template.h"

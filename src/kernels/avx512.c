@@ -20,6 +20,7 @@
 #include "kernels/activation_passes_template.h"
 #include "kernels/row_sums_template.h"
 #include "kernels/norms_template.h"
+#include "kernels/depthwise_template.h"
 
 /* 32 registers: up to 28 sums. */
 #define TILE_ROWS_1 14

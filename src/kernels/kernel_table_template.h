@@ -47,6 +47,7 @@ const kernel_table_t KERNEL_TABLE = {
     },
     .combine = combine,
     .mix = mix,
+    .depthwise = depthwise,
     .panel_width = PANEL_WIDTH,
     .tile_rows = {TILE_ROWS_1, TILE_ROWS_2, TILE_ROWS_4},
     .panels_log_of_many = TILE_PANELS_LOG_OF_MANY,

@@ -76,6 +76,23 @@ typedef void combine_fn(int64_t n, float *out, const float *branch, const float 
  * any of the rows. */
 typedef void mix_fn(int64_t n, float *out, int64_t count, const float *const *rows, const float *weights);
 
+/* A depthwise convolution along the rows, on n columns:
+ *     out[r * out_step + i] = start + w_0[i] in[r][i] + w_1[i] in[r + 1][i] + ... w_{taps-1}[i] in[r + taps - 1][i],    w_j = weight + j * weight_step
+ * for r = 0 .. rows-1: one chain of multiply-adds in the order of the taps, fused at the vector levels, rounded apart at the scalar level. `start` is 0,
+ * or with `continued` what is in out. A row of the input that is NULL is left out. `out` overlaps no input. Its error is at most taps * 2^-24 (vector
+ * levels; twice that at the scalar level) times the sum of |w in|, to first order. */
+typedef struct depthwise {
+    int64_t n, rows, taps;
+    const float *const *in; /* [rows + taps - 1] */
+    const float *weight;
+    int64_t weight_step; /* may be negative */
+    float *out;
+    int64_t out_step;
+    int continued;
+} depthwise_t;
+
+typedef void depthwise_fn(const depthwise_t *depthwise);
+
 typedef struct training_table training_table_t; /* kernels/training.h */
 
 /* Matrix products over packed panels: rows of `a` times columns of `b`.
@@ -138,6 +155,7 @@ typedef struct kernel_table {
     normalise_fn *normalise[NORM_KINDS];
     combine_fn *combine;
     mix_fn *mix;
+    depthwise_fn *depthwise;
 
     int64_t panel_width;                    /* a multiple of TILE_CHUNK */
     int64_t tile_rows[TILE_PANELS_KINDS];   /* the most rows of a product of 1, 2 and 4 panels */

@@ -9,16 +9,7 @@
 #ifndef FFNI_PRODUCTS_TEMPLATE_H
 #define FFNI_PRODUCTS_TEMPLATE_H
 
-/* The loops over rows and registers must be gone for the sums to live in registers. */
-#if defined(__clang__)
-#define UNROLL_ALL _Pragma("clang loop unroll(full)")
-#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
-#define NO_UNROLL _Pragma("clang loop unroll(disable)")
-#else
-#define UNROLL_ALL _Pragma("GCC unroll 14")
-#define UNROLL_4 _Pragma("GCC unroll 4")
-#define NO_UNROLL _Pragma("GCC unroll 1")
-#endif
+#include "kernels/unroll.h"
 
 enum { PANEL_WIDTH = 2 * RV_LANES, REGISTERS_OF_TILE_MOST = 8 };
 

@@ -302,6 +302,21 @@ static void mix(int64_t n, float *out, int64_t count, const float *const *rows, 
     }
 }
 
+/* -------------------------------------------------------------- Depthwise */
+
+/* out[r] = start + w_0 * in[r] + w_1 * in[r + 1] + ... */
+static void depthwise(const depthwise_t *d)
+{
+    for (int64_t r = 0; r < d->rows; r++) {
+        float *out = d->out + r * d->out_step;
+        for (int64_t i = 0; !d->continued && i < d->n; i++) out[i] = 0;
+        for (int64_t j = 0; j < d->taps; j++) {
+            const float *in = d->in[r + j], *weight = d->weight + j * d->weight_step;
+            for (int64_t i = 0; in && i < d->n; i++) out[i] += weight[i] * in[i];
+        }
+    }
+}
+
 /* --------------------------------------------------------------- Products */
 
 #include "kernels/scalar_products.h"
@@ -350,6 +365,7 @@ const kernel_table_t ffni_kernels_scalar = {
     },
     .combine = combine,
     .mix = mix,
+    .depthwise = depthwise,
     .panel_width = PANEL_WIDTH,
     .tile_rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS},
     .product = {PRODUCTS, PRODUCTS, PRODUCTS},

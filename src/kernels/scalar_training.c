@@ -237,6 +237,17 @@ static void scale(int64_t n, float *v, float factor)
     for (int64_t i = 0; i < n; i++) v[i] *= factor;
 }
 
+/* sums_j[i] += d[r][i] * in[r + j][i] */
+static void depthwise_slopes(const depthwise_slopes_t *slopes)
+{
+    for (int64_t j = 0; j < slopes->taps; j++)
+        for (int64_t r = 0; r < slopes->rows; r++) {
+            const float *in = slopes->in[r + j], *d = slopes->d + r * slopes->d_step;
+            float *sum = slopes->sums + j * slopes->sums_step;
+            for (int64_t i = 0; in && i < slopes->n; i++) sum[i] += d[i] * in[i];
+        }
+}
+
 const training_table_t ffni_training_scalar = {
     .differentiate = differentiate,
     .differentiate_gated = differentiate_gated,
@@ -255,4 +266,5 @@ const training_table_t ffni_training_scalar = {
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,
     .scale = scale,
+    .depthwise_slopes = depthwise_slopes,
 };

@@ -87,6 +87,19 @@ typedef double sum_of_squares_fn(int64_t n, const float *v);
 /* v[i] *= factor */
 typedef void scale_fn(int64_t n, float *v, float factor);
 
+/* The derivatives of depthwise_fn by its taps: sums[j * sums_step + i] += d[r * d_step + i] in[r + j][i] over r = 0 .. rows-1, in their order, fused at
+ * the vector levels. A row of the input that is NULL is left out. */
+typedef struct depthwise_slopes {
+    int64_t n, rows, taps;
+    const float *const *in; /* [rows + taps - 1] */
+    const float *d;
+    int64_t d_step;
+    float *sums;
+    int64_t sums_step;
+} depthwise_slopes_t;
+
+typedef void depthwise_slopes_fn(const depthwise_slopes_t *slopes);
+
 struct training_table {
     differentiate_fn *differentiate;
     differentiate_gated_fn *differentiate_gated;
@@ -101,6 +114,7 @@ struct training_table {
     adamw_fn *adamw;
     sum_of_squares_fn *sum_of_squares;
     scale_fn *scale;
+    depthwise_slopes_fn *depthwise_slopes;
 };
 
 extern const training_table_t ffni_training_scalar;

@@ -20,4 +20,5 @@ const training_table_t TRAINING_TABLE = {
     .adamw = adamw,
     .sum_of_squares = sum_of_squares,
     .scale = scale,
+    .depthwise_slopes = depthwise_slopes,
 };
