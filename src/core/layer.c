@@ -235,7 +235,10 @@ static void configure(ffn_layer_t *layer, const layout_t *layout, const config_t
     ffni_layer_derive(layer);
 }
 
-static atomic_uint_least64_t layers_made;
+uint64_t ffni_layer_next_serial(void) {
+    static atomic_uint_least64_t made;
+    return atomic_fetch_add(&made, 1) + 1;
+}
 
 static ffn_status_t size_error(const config_t *config) {
     const int64_t *size = config->sizes.of;
@@ -252,7 +255,7 @@ ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_
     arena_t arena = {.base = memory};
     layout_t layout = lay_out(config, &arena);
     ffn_layer_t *made = layout.layer;
-    *made = (ffn_layer_t){.allocator = config->allocator, .bytes = measure.used, .serial = atomic_fetch_add(&layers_made, 1) + 1};
+    *made = (ffn_layer_t){.allocator = config->allocator, .bytes = measure.used, .serial = ffni_layer_next_serial()};
     describe(made, &layout, config);
     for (uint64_t i = 0; i < config->options.tensor_count; i++) {
         const ffn_tensor_t *tensor = &config->options.tensors[i];

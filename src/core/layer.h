@@ -49,6 +49,9 @@ static inline norm_kind_t ffni_norm_kind(uint32_t norm) {
 ffn_status_t ffni_layer_new(ffn_context_t *context, const config_t *config, ffn_layer_t **layer);
 void ffni_layer_delete(ffn_layer_t *layer);
 
+/* A number that no other layer of the process has, convolutional ones included: tapes know whose they are by it. */
+uint64_t ffni_layer_next_serial(void);
+
 /* Computes again what is derived from the tensors: the scales' [d_out] form and xielu's factors. */
 void ffni_layer_derive(ffn_layer_t *layer);
 

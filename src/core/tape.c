@@ -40,17 +40,21 @@ typedef struct layout {
     float *hidden, *branch;
 } layout_t;
 
-static layout_t lay_out(const ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens, arena_t *arena) {
+static layout_t lay_out(const ffn_tape_t *tape, int64_t tokens, int64_t hidden_width, int64_t branch_width, arena_t *arena) {
     const int64_t element = sizeof(float);
     layout_t layout = {0};
-    if (!(tape->flags & FFN_TAPE_RECOMPUTE)) layout.hidden = ffni_arena_take(arena, tokens, layer->hidden_width * element);
-    if (ffni_tape_keeps_branch(layer)) layout.branch = ffni_arena_take(arena, tokens, layer->d_out * element);
+    if (!(tape->flags & FFN_TAPE_RECOMPUTE)) layout.hidden = ffni_arena_take(arena, tokens, hidden_width * element);
+    if (branch_width) layout.branch = ffni_arena_take(arena, tokens, branch_width * element);
     return layout;
 }
 
 ffn_status_t ffni_tape_reserve(ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens) {
+    return ffni_tape_make_room(tape, tokens, layer->hidden_width, ffni_tape_keeps_branch(layer) ? layer->d_out : 0);
+}
+
+ffn_status_t ffni_tape_make_room(ffn_tape_t *tape, int64_t tokens, int64_t hidden_width, int64_t branch_width) {
     arena_t measure = {0};
-    lay_out(tape, layer, tokens, &measure);
+    lay_out(tape, tokens, hidden_width, branch_width, &measure);
     if (measure.overflowed) return ffni_fail(FFN_NO_MEMORY, "a tape of %" PRId64 " tokens is more than 2^63 bytes", tokens);
     if (measure.used > tape->bytes) {
         char *memory = ffni_allocate(&tape->allocator, measure.used, "a tape");
@@ -60,7 +64,7 @@ ffn_status_t ffni_tape_reserve(ffn_tape_t *tape, const ffn_layer_t *layer, int64
         tape->bytes = measure.used;
     }
     arena_t arena = {.base = tape->memory};
-    layout_t layout = lay_out(tape, layer, tokens, &arena);
+    layout_t layout = lay_out(tape, tokens, hidden_width, branch_width, &arena);
     tape->hidden = layout.hidden;
     tape->branch = layout.branch;
     tape->state = TAPE_EMPTY;

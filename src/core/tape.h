@@ -19,6 +19,8 @@ struct ffn_tape {
     uint64_t layer_serial, layer_generation; /* of the layer that was run */
     int64_t batch, length;
     rows_t x, residual; /* borrowed; residual only where it is external */
+    const uint8_t *mask; /* borrowed, of a convolutional layer; NULL: none */
+    int64_t mask_stride;
     dropout_t dropout;
     float *hidden; /* [tokens, hidden_width], products without bias; NULL: to be computed again */
     float *branch; /* [tokens, d_out], likewise; NULL: not needed */
@@ -29,6 +31,9 @@ void ffni_tape_delete(ffn_tape_t *tape);
 
 /* Makes room for so many tokens of the layer, places hidden and branch, and leaves the tape empty. FFN_NO_MEMORY: the tape is as before. */
 ffn_status_t ffni_tape_reserve(ffn_tape_t *tape, const ffn_layer_t *layer, int64_t tokens);
+
+/* The same by the widths of the pre-activations and of the down product, which is 0 where the backward pass does not read that. */
+ffn_status_t ffni_tape_make_room(ffn_tape_t *tape, int64_t tokens, int64_t hidden_width, int64_t branch_width);
 
 /* Whether the backward pass of the layer reads the down product. */
 int ffni_tape_keeps_branch(const ffn_layer_t *layer);

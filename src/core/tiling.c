@@ -84,8 +84,12 @@ static void multiply_part(const tiling_t *tiling, const float *a, const part_t *
 }
 
 void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums) {
+    ffni_multiply_into(tiling, a, depth, b, panels, sums, panels * tiling->kernels->panel_width);
+}
+
+void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums, int64_t sums_step) {
     int64_t width = tiling->kernels->panel_width, block = depth_block(tiling, depth), panel_step = depth * width;
-    part_t part = {.whole_depth = depth, .sums_step = panels * width};
+    part_t part = {.whole_depth = depth, .sums_step = sums_step};
     for (part.k = 0; part.k < depth; part.k += block) {
         part.depth = minimum(block, depth - part.k);
         for (int64_t panel = 0, taken; panel < panels; panel += taken) {

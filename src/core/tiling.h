@@ -31,4 +31,7 @@ void ffni_tile_put_row(const tiling_t *tiling, float *tiled, int64_t depth, int6
 /* sums[rows, panels * width] = the block `a` (in tiles) times `panels` panels from b on. */
 void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums);
 
+/* The same, with rows of sums sums_step apart, at least panels * width. */
+void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums, int64_t sums_step);
+
 #endif
