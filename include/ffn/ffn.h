@@ -225,7 +225,10 @@ enum {
     FFN_ROLE_LATENT_IN_WEIGHT = 53,   /* [d_latent, d_model]  before the routed experts, and with it */
     FFN_ROLE_LATENT_IN_BIAS = 54,     /* [d_latent] */
     FFN_ROLE_LATENT_OUT_WEIGHT = 55,  /* [d_out, d_latent]    behind their sum. Nemotron-H */
-    FFN_ROLE_LATENT_OUT_BIAS = 56     /* [d_out] */
+    FFN_ROLE_LATENT_OUT_BIAS = 56,    /* [d_out] */
+
+    FFN_ROLE_UP_TAPS = 60,  /* [d_model, k]  of a convolutional layer alone (ffn_conv_*), whose weights may have a third dimension, k */
+    FFN_ROLE_DOWN_TAPS = 61 /* [d_ff, k] */
 };
 
 typedef struct ffn_quant ffn_quant_t;              /* scales and zero points of narrow weights: a later version */
@@ -540,6 +543,150 @@ FFN_API ffn_status_t ffn_layer_backward(const ffn_layer_t *layer, ffn_context_t 
  * context's threads help. Statuses: FFN_INVALID, FFN_NO_MEMORY (a thread's first call), FFN_UNSUPPORTED (a layer that is not trainable, a dtype),
  * FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count);
+
+/* ------------------------------------------------------ Convolutional layer */
+
+/* The feed-forward layer whose two products reach along the sequence:
+ *
+ *     y = D( CONV2( D( act( CONV1(x) ) ) ) )
+ *
+ * Each convolution has its kernel size k, and takes one of two forms, which its tensors tell. u[t] is its input at position t of a sequence, a row of
+ * zeros before the first position and behind the last (no tap reaches into another sequence); `left` is k - 1 with padding LEFT, else (k - 1) / 2:
+ *
+ *     dense       v[t] = s * ( W_0 u[t - left] + W_1 u[t - left + 1] + ... + W_{k-1} u[t - left + k - 1] + b )        W_j [out, in]
+ *     separable   v[t] = s * ( W ( w_0 * u[t - left] + ... + w_{k-1} * u[t - left + k - 1] ) + b )                     w_j [in], W [out, in]
+ *
+ * (the products w_j * u channel by channel; the depthwise step has no bias). s is 1, or k^-1/2 with FFN_CONV_SCALE_BY_TAPS. Kernel sizes of 1 make it
+ * the position-wise layer, and give the bits of ffn_layer_run with the same engine.
+ *
+ *     conv_hidden_relu (tensor2tensor v1.0.14)        relu; separable where k is not 1; SAME, or LEFT in decoders; dropout site ACTIVATION
+ *       ..._with_sepconv                              k 3 and 31, LEFT
+ *     conv_relu_conv (tensor2tensor)                  relu; dense, k 3 and 1; FFN_CONV_SCALE_BY_TAPS; docs/convolution.md tells of its first tap
+ *     FastSpeech, FastSpeech 2                        relu; dense, k 9 and 1, SAME; mask ALL; dropout site BRANCH
+ *     ESPnet                                          relu; dense, k 3 and 3, SAME; dropout site ACTIVATION
+ *     VITS                                            relu; dense, k 3 and 3, SAME (LEFT where it is causal); mask ALL; dropout site ACTIVATION
+ *
+ * Norms and the residual around it are the caller's. */
+
+enum {
+    FFN_CONV_SAME = 0, /* (k - 1) / 2 positions before, k / 2 behind: TensorFlow's SAME, of even sizes too */
+    FFN_CONV_LEFT = 1  /* k - 1 positions before: causal */
+};
+
+/* Where the padding mask of a run makes zeros of positions. */
+enum {
+    FFN_CONV_MASK_TAPS = 0, /* in the input of each convolution whose k is not 1, whatever stands there: tensor2tensor's nonpadding_mask */
+    FFN_CONV_MASK_ALL = 1   /* in the input of both, and in y. VITS; FastSpeech, whose y is zeroed */
+};
+
+/* options.flags */
+enum {
+    FFN_CONV_SCALE_BY_TAPS = 1, /* s = k^-1/2, for each convolution by its own k */
+    FFN_CONV_TRAINABLE = 4      /* as FFN_LAYER_TRAINABLE */
+};
+
+typedef struct ffn_conv ffn_conv_t; /* weights and configuration; never changes but by ffn_conv_update; shared by threads */
+
+typedef struct ffn_conv_options {
+    uint32_t struct_size;       /* required: sizeof(ffn_conv_options_t) */
+    uint32_t flags;             /* FFN_CONV_* or-ed */
+    int64_t d_model;            /* width of x, d_ff of the hidden row, d_out of y: 1 to 2^29. 0: taken from the tensors, */
+    int64_t d_ff;               /*   whose shapes must agree with each other and with a number given here */
+    int64_t d_out;
+    int64_t kernel_size;        /* k of the first convolution, */
+    int64_t second_kernel_size; /*   and of the second: 1 to 1024, likewise */
+    uint32_t padding;           /* FFN_CONV_SAME or FFN_CONV_LEFT, for both */
+    uint32_t mask;              /* FFN_CONV_MASK_* */
+    uint32_t activation;        /* required: FFN_ACTIVATION_* */
+    float alpha;                /* as in ffn_layer_options_t */
+    float beta;
+    uint32_t engine;            /* FFN_ENGINE_*, as for a layer */
+    uint32_t max_isa;           /* FFN_ISA_* */
+    uint32_t reserved;          /* 0 */
+    const ffn_tensor_t *tensors; /* required: each role at most once. Others than these are refused:
+                                   UP_WEIGHT    [d_ff, d_model, k]   dense (PyTorch's Conv1d); [d_ff, d_model] where k is 1, and separable. Required
+                                   DOWN_WEIGHT  [d_out, d_ff, k]     likewise. Required
+                                   UP_TAPS      [d_model, k]         makes the first convolution separable
+                                   DOWN_TAPS    [d_ff, k]            and the second
+                                   UP_BIAS      [d_ff]
+                                   DOWN_BIAS    [d_out]
+                                   XIELU_*      as for a layer
+                                   TensorFlow's [k, in, out] is stride {4, 4*out, 4*in*out}, its depthwise [k, 1, in, 1] stride {4, 4*in} */
+    uint64_t tensor_count;
+    const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied */
+} ffn_conv_options_t;
+
+/* Makes a convolutional layer, as ffn_layer_create makes a layer. *conv is NULL on failure. Its engine is blas where it is trainable; else native is
+ * as good a choice as for a layer. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED, FFN_BUSY. */
+FFN_API ffn_status_t ffn_conv_create(ffn_context_t *context, const ffn_conv_options_t *options, ffn_conv_t **conv);
+
+/* Frees it. NULL is fine. No call may be using it. */
+FFN_API void ffn_conv_free(ffn_conv_t *conv);
+
+/* Allocates the scratch memory that runs and, of a trainable one, backward passes of up to batch * length positions need, and the room on the tape
+ * (NULL: none) for recording them; what was recorded is lost. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a tape, but not trainable),
+ * FFN_BUSY. */
+FFN_API ffn_status_t ffn_conv_reserve(const ffn_conv_t *conv, ffn_context_t *context, ffn_tape_t *tape, int64_t batch, int64_t length);
+
+typedef struct ffn_conv_run_t {
+    uint32_t struct_size;       /* required: sizeof(ffn_conv_run_t) */
+    uint32_t flags;             /* 0: none is defined yet */
+    int64_t batch;              /* sequences, >= 0 */
+    int64_t length;             /* positions of each, >= 0 */
+    const void *x;              /* [batch, length, d_model] */
+    void *y;                    /* [batch, length, d_out] */
+    const uint8_t *mask;        /* [batch, length]: 0 where the position is padding. NULL: none is */
+    int64_t x_stride[2];        /* as in ffn_run_t */
+    int64_t y_stride[2];
+    int64_t mask_stride;        /* bytes from sequence to sequence, at least length; 0: length */
+    uint32_t x_dtype;           /* FFN_DTYPE_* */
+    uint32_t y_dtype;
+    const ffn_dropout_t *dropout; /* NULL: none. Only with a trainable one. All five sites; HIDDEN acts where ACTIVATION does */
+    ffn_tape_t *tape;           /* NULL: no backward pass follows. Only with a trainable one */
+} ffn_conv_run_t;
+
+/* Runs it. y must share no byte with x: a later position still reads what an earlier one has overwritten. The tape borrows x and mask, which must stay
+ * as they are until ffn_conv_backward has read them. Dropout comes before the mask: what is padding is 0 either way.
+ * Long sequences and many short ones go through in blocks of positions: scratch memory stops growing at some hundred, and k - 1 at each kernel.
+ * The same bits for any number of threads of the context; with the native engine a sequence's bits also do not depend on the rest of the batch.
+ * Statuses: as ffn_layer_run. */
+FFN_API ffn_status_t ffn_conv_run(const ffn_conv_t *conv, ffn_context_t *context, const ffn_conv_run_t *run);
+
+typedef struct ffn_conv_info_t {
+    uint32_t struct_size;       /* set by the caller: sizeof(ffn_conv_info_t) */
+    uint32_t flags;             /* as in the options */
+    int64_t d_model;
+    int64_t d_ff;
+    int64_t d_out;
+    int64_t kernel_size;
+    int64_t second_kernel_size;
+    uint32_t separable;         /* 1: the first convolution, 2: the second; 3: both */
+    uint32_t padding;           /* as in the options */
+    uint32_t mask;
+    uint32_t activation;
+    uint32_t engine;            /* as resolved: never AUTO */
+    uint32_t isa;               /* as resolved: never AUTO */
+    int64_t parameters;         /* numbers in all tensors given */
+    int64_t parameters_of[64];  /* by role */
+    uint64_t bytes;             /* memory that it holds */
+} ffn_conv_info_t;
+
+/* Writes what it is to *info: as many bytes as both sides know. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_conv_info(const ffn_conv_t *conv, ffn_conv_info_t *info);
+
+/* Gives tensors back, as ffn_layer_read; here the ranges of two views must be apart. Statuses: FFN_INVALID, FFN_UNSUPPORTED. */
+FFN_API ffn_status_t ffn_conv_read(const ffn_conv_t *conv, const ffn_tensor_t *tensors, uint64_t tensor_count);
+
+/* The backward pass of the ffn_conv_run on the tape, as ffn_layer_backward: the exact derivatives by x and by each tensor that has a view in `gradients`,
+ * through the same dropout and mask (at padding, what the mask made zero has the derivative 0). d_residual must be NULL. d_x must be apart from d_y too,
+ * and the ranges of two gradients from each other. Layouts: a weight of which each tap's rows or columns are dense is written in place; any other,
+ * [out, in, k] without gaps among them where k is not 1, goes through scratch memory of its size.
+ * Statuses: as ffn_layer_backward. */
+FFN_API ffn_status_t ffn_conv_backward(const ffn_conv_t *conv, ffn_context_t *context, const ffn_backward_t *backward);
+
+/* Puts new values of some tensors into a trainable one, as ffn_layer_update. Statuses: FFN_INVALID, FFN_NO_MEMORY (a thread's first call),
+ * FFN_UNSUPPORTED, FFN_BUSY. */
+FFN_API ffn_status_t ffn_conv_update(ffn_conv_t *conv, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count);
 
 /* --------------------------------------------- Mixture of experts: routing */
 

@@ -62,6 +62,8 @@ class Role(IntEnum):
     LATENT_IN_BIAS = 54
     LATENT_OUT_WEIGHT = 55
     LATENT_OUT_BIAS = 56
+    UP_TAPS = 60
+    DOWN_TAPS = 61
 
 
 class Activation(IntEnum):
