@@ -9,6 +9,7 @@
     y = layer(x, threads=4)
 
 Every failure is a libffn.Error with the library's sentence."""
+from . import moe
 from ._context import Allocator, Context, ContextInfo, build_info, gated_d_ff, thread_info, version
 from ._errors import BusyError, Error, FileError, FormatError, InvalidError, NoMemoryError, UnknownError, UnsupportedError
 from ._layer import Layer, LayerInfo
@@ -40,6 +41,7 @@ __all__ = [
     "clip_global_norm",
     "gated_d_ff",
     "load",
+    "moe",
     "sgd_step",
     "thread_info",
     "version",

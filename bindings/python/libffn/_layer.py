@@ -9,11 +9,12 @@ from typing import Any, Callable, Mapping, Optional, Union
 import numpy as np
 
 from . import _abi
-from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, as_tensor, check_shape, find_rows, find_sequences, has_rows
+from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, check_shape, find_rows, find_sequences, has_rows
 from ._context import INT64, Allocator, Context, context_for, integer
 from ._errors import InvalidError, check
+from ._moe import Call, Mixture, statistics_of
 from ._native import lib
-from ._tensors import ROLES, SLOTS, activation_id, known, member, views, writable
+from ._tensors import ROLES, SLOTS, activation_id, given_tensor, known, member, shapes_of, views, writable
 from ._training import Dropout, Tape, run_backward
 
 # what every call needs, found without asking a module for it
@@ -33,7 +34,9 @@ class LayerInfo:
     parameters            numbers in all tensors
     parameters_of         the same by tensor, under the names of Layer's arguments; tensors that were not given are left out
     bytes                 memory that the layer holds
-    trainable             as given to Layer"""
+    trainable             as given to Layer
+    experts, identity_experts, top_k, d_shared, d_latent   of a mixture of experts; 0 of a dense layer
+    active_parameters     that a token meets: all but those of experts - top_k experts"""
 
     d_model: int
     d_ff: int
@@ -48,6 +51,12 @@ class LayerInfo:
     parameters_of: Mapping[str, int]
     bytes: int
     trainable: bool
+    experts: int
+    identity_experts: int
+    top_k: int
+    d_shared: int
+    d_latent: int
+    active_parameters: int
 
 
 class Layer:
@@ -79,6 +88,13 @@ class Layer:
     norm_*_eps            of one norm, where they differ
     branch_scale, residual_scale                      c and a: a number, [1] or [d_out]; tanh_*: tanh of it
     xielu_alpha_p, xielu_alpha_n                      [1]: xielu's learned scalars
+    moe                   a libffn.moe.Mixture makes the branch a mixture of experts. up, gate, down, their biases and norm_mid's tensors are then the
+                          experts' own: stacks with one dimension more ([experts, d_ff, d_model]), or lists of one array for each expert
+    router, router_bias, router_norm_weight, selection_bias, expert_scale     [experts, d_model], [experts], [d_model], [experts], [experts]; without a
+                          router each call brings its routing
+    combine_bias          [d_out], added once after the experts
+    shared_up, shared_gate, shared_down, their biases, shared_scale           the experts that all tokens go to, as one network; [1, d_model]: sigmoid gate
+    latent_in, latent_out, their biases                                       projections around the routed experts: [d_latent, d_model], [d_out, d_latent]
     d_model, d_ff, d_out  to be checked against the tensors' shapes; 0: taken from them
     engine, max_isa       "auto", "blas", "native"; "auto", "scalar", "avx2", "avx512": no level above it
     trainable             may be called with a tape and dropout, and be updated; its engine is then blas
@@ -134,6 +150,24 @@ class Layer:
         tanh_residual_scale: bool = False,
         xielu_alpha_p: Union[ArrayLike, float, None] = None,
         xielu_alpha_n: Union[ArrayLike, float, None] = None,
+        moe: Optional[Mixture] = None,
+        router: Optional[ArrayLike] = None,
+        router_bias: Optional[ArrayLike] = None,
+        router_norm_weight: Optional[ArrayLike] = None,
+        selection_bias: Optional[ArrayLike] = None,
+        expert_scale: Optional[ArrayLike] = None,
+        combine_bias: Optional[ArrayLike] = None,
+        shared_up: Optional[ArrayLike] = None,
+        shared_up_bias: Optional[ArrayLike] = None,
+        shared_gate: Optional[ArrayLike] = None,
+        shared_gate_bias: Optional[ArrayLike] = None,
+        shared_down: Optional[ArrayLike] = None,
+        shared_down_bias: Optional[ArrayLike] = None,
+        shared_scale: Optional[ArrayLike] = None,
+        latent_in: Optional[ArrayLike] = None,
+        latent_in_bias: Optional[ArrayLike] = None,
+        latent_out: Optional[ArrayLike] = None,
+        latent_out_bias: Optional[ArrayLike] = None,
         d_model: int = 0,
         d_ff: int = 0,
         d_out: int = 0,
@@ -144,7 +178,7 @@ class Layer:
         allocator: Optional[Allocator] = None,
     ) -> None:
         given = locals()
-        arrays = {name: as_tensor(given[name], name) for name in ROLES if given[name] is not None}
+        arrays = {name: given_tensor(given[name], name) for name in ROLES if given[name] is not None}
         tensors = views(arrays)
         options = _abi.LayerOptions(
             flags=_abi.LayerFlag.TANH_BRANCH_SCALE * bool(tanh_branch_scale)
@@ -156,6 +190,7 @@ class Layer:
             max_isa=member(_abi.Isa, max_isa, "max_isa"),
             tensors=tensors,
             tensor_count=len(tensors),
+            moe=None if moe is None else pointer(moe._struct()),
             allocator=allocator and allocator._pointer,
         )
         for name in ("d_model", "d_ff", "d_out"):
@@ -178,6 +213,7 @@ class Layer:
         info = self._read_info()
         self._d_model, self._d_out = info.d_model, info.d_out
         self._row, self._out_row = (info.d_model,), (info.d_out,)
+        self._routed, self._top_k = info.experts + info.identity_experts, info.top_k
 
     def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_layer_free) -> None:
         free(self._owner)
@@ -197,6 +233,7 @@ class Layer:
         residual: Optional[ArrayLike] = None,
         dropout: Optional[Dropout] = None,
         tape: Optional[Tape] = None,
+        moe: Optional[Call] = None,
         threads: Optional[int] = None,
         context: Optional[Context] = None,
     ) -> Any:
@@ -208,6 +245,7 @@ class Layer:
         residual  [..., d_out], float32: for a layer with residual="external", which needs it
         dropout   a Dropout, for a trainable layer. The rows along the last but one dimension of x are a sequence
         tape      a Tape that records the call for backward, for a trainable layer. out must not be x or the residual, which it borrows
+        moe       a libffn.moe.Call, for a mixture of experts: routing, padding, and what is to be told of where tokens went
         threads   so many threads, the calling one included; 0: as many as the process may use. They are this thread's, and sleep between calls
         context   a Context of your own instead. Without both: the calling thread alone
 
@@ -217,7 +255,7 @@ class Layer:
         if threads is not None:
             context = context_for(threads, context)
         # The way of most calls, kept short: from rows without a gap to rows without a gap. Attributes of arrays are asked for once.
-        if residual is None and dropout is None and tape is None and type(x) is ndarray and x.dtype is F32:
+        if residual is None and dropout is None and tape is None and moe is None and type(x) is ndarray and x.dtype is F32:
             shape, flags, y = x.shape, x.flags.num, out
             if shape[-1:] == self._row and flags & DENSE == DENSE and x.size:
                 shape = shape[:-1] + self._out_row
@@ -239,9 +277,9 @@ class Layer:
                         check(status)
                     return y
         if tape is None:
-            return self._run(x, out, residual, dropout, None, None, context)
+            return self._run(x, out, residual, dropout, None, None, moe, context)
         with tape._lent() as handle:
-            return self._run(x, out, residual, dropout, tape, handle, context)
+            return self._run(x, out, residual, dropout, tape, handle, moe, context)
 
     def _run(
         self,
@@ -251,6 +289,7 @@ class Layer:
         dropout: Optional[Dropout],
         tape: Optional[Tape],
         tape_handle: Optional[int],
+        moe: Optional[Call],
         context: Optional[Context],
     ) -> Any:
         """A call that is not contiguous rows from one NumPy array to another."""
@@ -282,7 +321,12 @@ class Layer:
             run.residual, run.residual_stride[:] = address(inputs[1]), rows.strides[1]
         if dropout is not None:
             run.dropout = pointer(dropout._struct())
+        if moe is not None:
+            particular, _kept = moe._struct(leading, self._routed, self._top_k)
+            run.moe = pointer(particular)
         check(lib.ffn_layer_run(self._handle, context and context._handle, byref(run)))
+        if moe is not None and moe.statistics:
+            moe.statistics = statistics_of(particular.statistics.contents)
         if tape is not None:
             tape._record(self._handle, leading, inputs)
         if y is not None and written is not y:
@@ -332,7 +376,7 @@ class Layer:
         No other call may be using the layer meanwhile; tapes recorded before are no longer accepted.
         Raises InvalidError, UnsupportedError (a layer that is not trainable, not float32), NoMemoryError, BusyError (the context)."""
         context = context_for(threads, context)
-        arrays = {known(name): as_tensor(value, name) for name, value in tensors.items()}
+        arrays = {known(name): given_tensor(value, name) for name, value in tensors.items()}
         check(lib.ffn_layer_update(self._handle, context and context._handle, views(arrays), len(arrays)))
 
     def reserve(self, tokens: int, *, threads: Optional[int] = None, context: Optional[Context] = None) -> None:
@@ -364,16 +408,17 @@ class Layer:
             parameters_of={name: info.parameters_of[role] for name, role in ROLES.items() if info.parameters_of[role]},
             bytes=info.bytes,
             trainable=bool(info.flags & _abi.LayerFlag.TRAINABLE),
+            experts=info.experts,
+            identity_experts=info.identity_experts,
+            top_k=info.top_k,
+            d_shared=info.d_shared,
+            d_latent=info.d_latent,
+            active_parameters=info.active_parameters,
         )
 
     def weights(self) -> dict[str, Float32]:
         """Every tensor of the layer, exactly as it was given, in new arrays under the names of Layer's arguments."""
-        info = self._read_info()
-        up, down = (info.d_ff, info.d_model), (info.d_out, info.d_ff)
-        shapes = {"up": up, "gate": up, "down": down}
-        arrays = {
-            name: np.empty(shapes.get(name, (info.parameters_of[role],)), F32) for name, role in ROLES.items() if info.parameters_of[role]
-        }
+        arrays = {name: np.empty(shape, F32) for name, shape in shapes_of(self._read_info()).items()}
         self.read(**arrays)
         return arrays
 

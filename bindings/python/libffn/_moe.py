@@ -1,0 +1,517 @@
+# SPDX-License-Identifier: MIT
+"""Mixture of experts: what libffn.moe has, but for the losses."""
+from __future__ import annotations
+
+import math
+from ctypes import byref, pointer
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _abi
+from ._arrays import F32, ArrayLike, Float32, address, as_dense, as_float32, has_rows
+from ._context import INT64, UINT64, Context, context_for, integer
+from ._errors import InvalidError, check
+from ._native import lib
+from ._tensors import member
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+EXPERTS_MOST = int(_abi.Moe.EXPERTS_MOST)
+NO_EXPERT = int(_abi.Moe.NO_EXPERT)
+
+
+def as_mask(mask: Optional[ArrayLike], leading: tuple[int, ...]) -> Optional[npt.NDArray[Any]]:
+    """A mask [...] of bool or uint8."""
+    if mask is None:
+        return None
+    array = as_dense(mask, "mask", np.bool_ if getattr(mask, "dtype", None) == np.bool_ else np.uint8)
+    if array.shape != leading:
+        raise InvalidError(f"the shape of mask is {array.shape}, must be {leading}")
+    return array
+
+
+def optional(array: Optional[npt.NDArray[Any]]) -> Optional[int]:
+    return None if array is None else address(array)
+
+
+def shaped(value: Optional[ArrayLike], name: str, shape: tuple[int, ...], dtype: npt.DTypeLike = F32, written: bool = False) -> Any:
+    """A dense array of that shape, or None."""
+    if value is None:
+        return None
+    array = as_dense(value, name, dtype, written)
+    if array.shape != shape:
+        raise InvalidError(f"the shape of {name} is {array.shape}, must be {shape}")
+    return array
+
+
+@dataclass(frozen=True)
+class Router:
+    """How experts are chosen from a token's logits z, and weighed (docs/routing.md has the options of every published family):
+
+        s = SCORE(z); c = s + selection_bias; experts of all but the top_groups best groups are out; the top_k with the largest c are chosen, of equal
+        ones the lowest id first; w = s, or the softmax or sigmoid of z, of the chosen; w = w / max(NORM(w) + eps_added, eps_least);
+        w = w * scale * expert_scale
+
+    score         softmax, sigmoid, sqrt_softplus or none (z itself)
+    weight        score, softmax (over the chosen) or sigmoid
+    normalise     none, sum or power ((sum of |w|^p)^(1/p), p = norm_power)
+    groups, top_groups, group_score   groups of experts, how many stay, and what a group counts: max or top2_sum. 0: no groups
+    eps_added, eps_least              of the normalisation
+    scale         DeepSeek's routed_scaling_factor; 0 stands for 1"""
+
+    score: str = "softmax"
+    weight: str = "score"
+    normalise: str = "none"
+    groups: int = 0
+    top_groups: int = 0
+    group_score: str = "max"
+    norm_power: float = 0
+    eps_added: float = 0
+    eps_least: float = 0
+    scale: float = 1
+
+    def _struct(self, flags: int = 0) -> _abi.MoeRouterOptions:
+        return _abi.MoeRouterOptions(
+            flags=flags,
+            score=member(_abi.MoeScore, self.score, "score"),
+            weight=member(_abi.MoeWeight, self.weight, "weight"),
+            normalise=member(_abi.MoeNormalise, self.normalise, "normalise"),
+            group_score=member(_abi.MoeGroup, self.group_score, "group_score"),
+            groups=integer(self.groups, "groups", INT64),
+            top_groups=integer(self.top_groups, "top_groups", INT64),
+            norm_power=self.norm_power,
+            eps_added=self.eps_added,
+            eps_least=self.eps_least,
+            scale=self.scale,
+        )
+
+
+@dataclass(frozen=True)
+class SecondExpert:
+    """What becomes of second choices, where a token has two (GShard, NLLB).
+
+    policy     none: all are dropped; threshold: kept if the weight is above `threshold`; random: kept with probability weight / threshold; sampled:
+               chosen anew from the logits with Gumbel noise, before the weights are made
+    threshold  above 0, of threshold and random
+    seed       of random and sampled"""
+
+    policy: str
+    threshold: float = 0
+    seed: int = 0
+
+    def _struct(self, stream: int = 0, first_token: int = 0) -> _abi.MoeSecondOptions:
+        return _abi.MoeSecondOptions(
+            policy=member(_abi.MoeSecond, self.policy, "policy"),
+            threshold=self.threshold,
+            seed=integer(self.seed, "seed", UINT64),
+            stream=integer(stream, "stream", UINT64),
+            first_token=integer(first_token, "first_token", INT64),
+        )
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tokens an expert takes, and which choices stay.
+
+    capacity      fixed, at least 1. 0: by factor
+    factor        of tokens / experts (per_choice: of tokens * top_k / experts), where capacity is 0
+    minimum       of the capacity by factor
+    rounding      of the capacity by factor: down, nearest (halves to even) or up
+    group_tokens  tokens that a capacity is for. 0: all
+    drop          which stay: position: all first choices in the order of tokens, then all second ones, ...; priority: likewise, tokens in descending order
+                  of their first weight; probability: those with the largest weights"""
+
+    capacity: int = 0
+    factor: float = 0
+    minimum: int = 0
+    rounding: str = "down"
+    group_tokens: int = 0
+    drop: str = "position"
+    per_choice: bool = False
+
+    def _struct(self) -> _abi.MoeCapacityOptions:
+        return _abi.MoeCapacityOptions(
+            flags=_abi.MoeCapacityFlag.PER_CHOICE if self.per_choice else 0,
+            drop=member(_abi.MoeDrop, self.drop, "drop"),
+            rounding=member(_abi.MoeRound, self.rounding, "rounding"),
+            capacity=integer(self.capacity, "capacity", INT64),
+            minimum=integer(self.minimum, "minimum", INT64),
+            group_tokens=integer(self.group_tokens, "group_tokens", INT64),
+            factor=self.factor,
+        )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a routing amounts to.
+
+    tokens, assignments  tokens that are no padding; choices that stand
+    dropped, lost_tokens choices that do not; tokens without any expert
+    idle_experts, largest_load   experts without a token; tokens of the busiest one
+    load_entropy         of the experts' shares of the assignments, in nats: log(experts) when balanced
+    router_entropy       the mean over tokens of the entropy of their scores, in nats; 0 without scores"""
+
+    tokens: int
+    assignments: int
+    dropped: int
+    lost_tokens: int
+    idle_experts: int
+    largest_load: int
+    load_entropy: float
+    router_entropy: float
+
+
+def statistics_of(found: _abi.MoeStatistics) -> Statistics:
+    return Statistics(**{name: getattr(found, name) for name in Statistics.__dataclass_fields__})
+
+
+class Routing:
+    """Which experts each token goes to, and with which weights.
+
+    ids      [..., top_k], int32: 0 to experts - 1, distinct in a row, first choices first; or NO_EXPERT (-1), which stands for none
+    weights  [..., top_k], float32
+    experts  how many there are: 1 to 512
+    mask     [...], bool or uint8, or None: 0 is padding, which goes to no expert and counts for nothing
+
+    The arrays are used where they are: both contiguous, ids and weights writable. The functions of libffn.moe make routings; limit and second_expert
+    change one in place."""
+
+    def __init__(self, ids: ArrayLike, weights: ArrayLike, experts: int, mask: Optional[ArrayLike] = None) -> None:
+        self.ids: Int32 = as_dense(ids, "ids", np.int32, written=True)
+        self.weights: Float32 = as_dense(weights, "weights", F32, written=True)
+        if self.ids.ndim == 0 or self.ids.shape != self.weights.shape:
+            raise InvalidError(f"the shapes of ids and weights are {self.ids.shape} and {self.weights.shape}, must be one: (..., top_k)")
+        self.experts = experts
+        self.mask = as_mask(mask, self.ids.shape[:-1])
+
+    @classmethod
+    def empty(cls, leading: tuple[int, ...], top_k: int, experts: int, mask: Optional[ArrayLike] = None) -> Routing:
+        """A routing for tokens of that leading shape that goes nowhere yet."""
+        shape = (*leading, integer(top_k, "top_k", 2**31))
+        return cls(np.full(shape, NO_EXPERT, np.int32), np.zeros(shape, F32), experts, mask)
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The shape of the tokens."""
+        return self.ids.shape[:-1]
+
+    @property
+    def top_k(self) -> int:
+        return int(self.ids.shape[-1])
+
+    def _struct(self) -> _abi.MoeRouting:
+        return _abi.MoeRouting(
+            tokens=math.prod(self.leading),
+            experts=integer(self.experts, "experts", INT64),
+            top_k=self.top_k,
+            ids=address(self.ids),
+            weights=address(self.weights),
+            mask=optional(self.mask),
+        )
+
+    def limit(self, capacity: Capacity, *, threads: Optional[int] = None, context: Optional[Context] = None) -> None:
+        """Limits each expert to its capacity: choices beyond it become NO_EXPERT with weight 0; the other weights stay as they are.
+        Raises InvalidError, NoMemoryError, BusyError."""
+        context = context_for(threads, context)
+        check(lib.ffn_moe_limit(context and context._handle, byref(capacity._struct()), byref(self._struct())))
+
+    def second_expert(self, policy: SecondExpert, logits: Optional[ArrayLike] = None, *, stream: int = 0, first_token: int = 0) -> None:
+        """Applies a policy of second choices, where top_k is 2. Those that are not kept become NO_EXPERT with weight 0. policy "sampled" takes the
+        logits [..., experts] and writes both ids; route(..., given=routing) then makes the weights.
+
+        stream, first_token  which layer and step (0 to 2**32 - 1), and the number of the first token, for the random policies. Raises InvalidError."""
+        array = shaped(logits, "logits", (*self.leading, self.experts))
+        check(lib.ffn_moe_second_expert(byref(policy._struct(stream, first_token)), optional(array), byref(self._struct())))
+
+    def count(self, *, group_tokens: int = 0, choices: int = 0) -> Int64:
+        """Tokens per expert, int64 [groups, experts]: those of each group of group_tokens tokens (0: all are one) whose first `choices` choices (0: all)
+        have the expert. Count before capacity drops choices, if a loss is over what was asked for. Raises InvalidError."""
+        tokens = math.prod(self.leading)
+        group = integer(group_tokens, "group_tokens", INT64)
+        counts = np.zeros((-(-tokens // group) if group else 1, integer(self.experts, "experts", EXPERTS_MOST)), np.int64)
+        check(lib.ffn_moe_count(byref(self._struct()), group, integer(choices, "choices", INT64), address(counts)))
+        return counts
+
+    def statistics(self, scores: Optional[ArrayLike] = None) -> Statistics:
+        """What the routing amounts to. scores [..., experts], as route writes them. Raises InvalidError."""
+        found, array = _abi.MoeStatistics(), shaped(scores, "scores", (*self.leading, self.experts))
+        check(lib.ffn_moe_statistics(byref(self._struct()), optional(array), byref(found)))
+        return statistics_of(found)
+
+
+def logits(
+    x: ArrayLike,
+    weight: ArrayLike,
+    *,
+    bias: Optional[ArrayLike] = None,
+    norm: Optional[str] = None,
+    norm_eps: float = 0,
+    norm_weight: Optional[ArrayLike] = None,
+    out: Optional[ArrayLike] = None,
+    threads: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Any:
+    """A router's logits: weight norm(x) + bias, in float32. A token's bits depend on the token, the weights and the ISA level alone.
+
+    x            [..., d_model], float32
+    weight       [experts, d_model], float32; a .T too
+    bias         [experts]; norm: "layer" or "rms", before the matrix, with norm_weight [d_model]
+    out          [..., experts], float32, contiguous: written, and given back. Without it: a new array
+
+    Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
+    context = context_for(threads, context)
+    rows, matrix = as_float32(x, "x"), as_float32(weight, "weight")
+    if rows.ndim == 0 or matrix.ndim != 2 or matrix.shape[1] != rows.shape[-1]:
+        raise InvalidError(f"the shapes of x and weight are {rows.shape} and {matrix.shape}, must be (..., d_model) and (experts, d_model)")
+    if not matrix.flags.aligned or any(stride <= 0 for stride in matrix.strides):
+        matrix = np.ascontiguousarray(matrix.copy())
+    if rows.ndim != 2 or not has_rows(rows):
+        rows = np.ascontiguousarray(rows if rows.flags.aligned else rows.copy())
+    experts, d_model = matrix.shape
+    leading = rows.shape[:-1]
+    y = np.empty((*leading, experts), F32) if out is None else shaped(out, "out", (*leading, experts), written=True)
+    extras = shaped(bias, "bias", (experts,)), shaped(norm_weight, "norm_weight", (d_model,))
+    options = _abi.MoeLogitsOptions(
+        d_model=d_model,
+        experts=experts,
+        weight=address(matrix),
+        bias=optional(extras[0]),
+        norm=member(_abi.Norm, norm, "norm"),
+        norm_eps=norm_eps,
+        norm_weight=optional(extras[1]),
+    )
+    options.weight_stride[:] = matrix.strides
+    stride = rows.strides[0] if rows.ndim == 2 and len(rows) > 1 else 0
+    check(
+        lib.ffn_moe_logits(context and context._handle, byref(options), math.prod(leading), address(rows), stride, address(y))
+    )
+    return y if out is None else out
+
+
+def _given_logits(value: ArrayLike, name: str = "logits") -> Float32:
+    array: Float32 = as_dense(value, name)
+    if array.ndim == 0:
+        raise InvalidError(f"{name} has no dimension, must have at least one")
+    return array
+
+
+def route(
+    logits: ArrayLike,
+    top_k: int,
+    router: Router = Router(),
+    *,
+    selection_bias: Optional[ArrayLike] = None,
+    expert_scale: Optional[ArrayLike] = None,
+    scores: Optional[ArrayLike] = None,
+    mask: Optional[ArrayLike] = None,
+    given: Optional[Routing] = None,
+    out: Optional[Routing] = None,
+    threads: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Routing:
+    """Chooses top_k experts for each token, and weighs them.
+
+    >>> import numpy as np
+    >>> routing = route(np.array([[0.0, 2.0, 1.0]], np.float32), 2, Router(normalise="sum"))
+    >>> routing.ids
+    array([[1, 2]], dtype=int32)
+
+    logits          [..., experts], float32
+    selection_bias  [experts]: chooses, and is in no weight. expert_scale [experts]: multiplies the weights
+    scores          [..., experts], float32, contiguous: s of every token is written to it, for the losses
+    mask            [...], bool or uint8: 0 is padding
+    given           a Routing whose ids are taken as they are: its weights are written, and it is given back. After one of two choices was dropped, the
+                    other's normalised weight is 1
+    out             a Routing that is written, and given back. Without both: a new one
+
+    A row with a NaN, or of -inf alone, gets distinct valid ids and NaN for each weight; no other row changes.
+    Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
+    context = context_for(threads, context)
+    array = _given_logits(logits)
+    leading, experts = array.shape[:-1], array.shape[-1]
+    if given is not None and out is not None:
+        raise InvalidError("given and out are both there: the weights of given are written")
+    routing = given if given is not None else out if out is not None else Routing.empty(leading, top_k, experts, mask)
+    if (routing.leading, routing.top_k, routing.experts) != (leading, top_k, experts):
+        raise InvalidError(f"the routing is for {routing.leading} tokens, {routing.top_k} of {routing.experts} experts, not {leading}, {top_k} of {experts}")
+    if mask is not None:
+        routing.mask = as_mask(mask, leading)
+    written = shaped(scores, "scores", array.shape, written=True)
+    bias, scale = shaped(selection_bias, "selection_bias", (experts,)), shaped(expert_scale, "expert_scale", (experts,))
+    options = router._struct(0 if given is None else _abi.MoeRouterFlag.GIVEN_IDS)
+    check(
+        lib.ffn_moe_route(
+            context and context._handle,
+            byref(options),
+            address(array),
+            optional(bias),
+            optional(scale),
+            optional(written),
+            byref(routing._struct()),
+        )
+    )
+    return routing
+
+
+def sparse_mixer(
+    logits: ArrayLike,
+    *,
+    jitter_eps: float = 0.01,
+    mask: Optional[ArrayLike] = None,
+    threads: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Routing:
+    """SparseMixer, of PhiMoE (arXiv 2409.12136): two experts of each token. logits [..., experts], float32. Its weights do not add up to 1.
+    Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
+    context = context_for(threads, context)
+    array = _given_logits(logits)
+    routing = Routing.empty(array.shape[:-1], 2, array.shape[-1], mask)
+    check(lib.ffn_moe_sparse_mixer(context and context._handle, jitter_eps, address(array), byref(routing._struct())))
+    return routing
+
+
+def expert_choice(
+    scores: ArrayLike,
+    capacity: int,
+    *,
+    group_tokens: int = 0,
+    top_k: Optional[int] = None,
+    mask: Optional[ArrayLike] = None,
+    threads: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Routing:
+    """Expert choice (arXiv 2202.09368): in each group of group_tokens tokens (0: all) each expert takes the `capacity` tokens with the largest scores for
+    it. A token's slots are its experts in ascending order, with their scores as weights.
+
+    scores  [..., experts], float32, as route writes them
+    top_k   slots of a token: a token that more experts choose is an InvalidError. None: all experts
+
+    Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
+    context = context_for(threads, context)
+    array = _given_logits(scores, "scores")
+    routing = Routing.empty(array.shape[:-1], array.shape[-1] if top_k is None else top_k, array.shape[-1], mask)
+    group, most = integer(group_tokens, "group_tokens", INT64), integer(capacity, "capacity", INT64)
+    check(lib.ffn_moe_expert_choice(context and context._handle, most, group, address(array), byref(routing._struct())))
+    return routing
+
+
+def hash_routing(token_ids: ArrayLike, table: ArrayLike, experts: int, *, mask: Optional[ArrayLike] = None) -> Routing:
+    """Hash routing (arXiv 2106.04426): the ids of a token are the row of a fixed table. Its weights are 0; route(..., given=routing) makes them.
+
+    token_ids  [...], int64: 0 to vocabulary - 1
+    table      [vocabulary, top_k], int32: ids as in a Routing
+
+    Raises InvalidError, UnsupportedError (other types)."""
+    tokens, rows = as_dense(token_ids, "token_ids", np.int64), as_dense(table, "table", np.int32)
+    if rows.ndim != 2:
+        raise InvalidError(f"the shape of table is {rows.shape}, must be (vocabulary, top_k)")
+    routing = Routing.empty(tokens.shape, rows.shape[1], experts, mask)
+    check(lib.ffn_moe_hash(address(tokens), rows.shape[0], address(rows), byref(routing._struct())))
+    return routing
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The mixture of experts of a Layer: Layer(..., moe=Mixture(top_k=2)). Its branch is then the sum over a token's experts of weight * expert(n), plus
+    shared experts and combine_bias.
+
+    top_k             choices of a token
+    experts           with weights; 0: as many as the tensors describe
+    identity_experts  so many more, which return their input (LongCat)
+    router            a Router; None: all defaults. given_ids: each call brings ids (hash routing), which the router weighs
+    choose            "top_k", "sparse_mixer" (with jitter_eps; no router) or "by_experts" (expert choice, with a Capacity; top_k is all experts)
+    router_norm, router_norm_eps      "layer" or "rms" of the router's input
+    second, capacity  a SecondExpert, a Capacity; None: none
+    weight_on_input   expert(weight * n): Llama-4. route_unnormed: the router sees x: Gemma-4. normalise_last: after choices were dropped: NLLB.
+    shared_unclamped  the clamps are the routed experts' alone: DeepSeek-V4
+    chunk_bytes       scratch memory of a chunk of tokens; 0: 64 MiB"""
+
+    top_k: int
+    experts: int = 0
+    identity_experts: int = 0
+    router: Optional[Router] = None
+    given_ids: bool = False
+    choose: str = "top_k"
+    jitter_eps: float = 0
+    router_norm: Optional[str] = None
+    router_norm_eps: float = 0
+    second: Optional[SecondExpert] = None
+    capacity: Optional[Capacity] = None
+    weight_on_input: bool = False
+    route_unnormed: bool = False
+    normalise_last: bool = False
+    shared_unclamped: bool = False
+    chunk_bytes: int = 0
+
+    def _struct(self) -> _abi.MoeOptions:
+        flags = sum(flag for flag in _abi.MoeFlag if getattr(self, str(flag.name).lower()))
+        made = _abi.MoeOptions(
+            flags=flags,
+            experts=integer(self.experts, "experts", INT64),
+            identity_experts=integer(self.identity_experts, "identity_experts", INT64),
+            top_k=integer(self.top_k, "top_k", INT64),
+            choose=member(_abi.MoeChoose, self.choose, "choose"),
+            jitter_eps=self.jitter_eps,
+            router_norm=member(_abi.Norm, self.router_norm, "router_norm"),
+            router_norm_eps=self.router_norm_eps,
+            chunk_bytes=integer(self.chunk_bytes, "chunk_bytes", UINT64),
+        )
+        if self.router is not None or self.given_ids:
+            made.router = pointer((self.router or Router())._struct(_abi.MoeRouterFlag.GIVEN_IDS if self.given_ids else 0))
+        if self.second is not None:
+            made.second = pointer(self.second._struct())
+        if self.capacity is not None:
+            made.capacity = pointer(self.capacity._struct())
+        return made
+
+
+@dataclass
+class Call:
+    """What is particular to a call of a mixture: layer(x, moe=Call(...)).
+
+    routing              a Routing for x's leading shape, in place of the router; with Mixture.given_ids its ids alone are taken
+    mask                 [...], bool or uint8: 0 is padding, which goes to no routed expert. Not with a routing, which has its own
+    stream, first_token  of second choices at random
+    ids, weights         [..., top_k], int32 and float32, contiguous: written: where each token went. None: not wanted, and so below
+    logits, scores       [..., experts], float32, of a layer that routes
+    counts               [experts], int64: tokens that each expert computed
+    statistics           True: after the call it is the call's Statistics"""
+
+    routing: Optional[Routing] = None
+    mask: Optional[ArrayLike] = None
+    stream: int = 0
+    first_token: int = 0
+    ids: Optional[ArrayLike] = None
+    weights: Optional[ArrayLike] = None
+    logits: Optional[ArrayLike] = None
+    scores: Optional[ArrayLike] = None
+    counts: Optional[ArrayLike] = None
+    statistics: Any = None
+
+    def _struct(self, leading: tuple[int, ...], experts: int, top_k: int) -> tuple[_abi.MoeRun, list[Any]]:
+        """For the library; and arrays that must outlive the call."""
+        if self.routing is not None:
+            top_k = self.routing.top_k
+            if self.routing.leading != leading:
+                raise InvalidError(f"the routing is for {self.routing.leading} tokens, x has {leading}")
+        chosen, each = (*leading, top_k), (*leading, experts)
+        arrays = {
+            "ids": shaped(self.ids, "ids", chosen, np.int32, written=True),
+            "weights": shaped(self.weights, "weights", chosen, written=True),
+            "logits": shaped(self.logits, "logits", each, written=True),
+            "scores": shaped(self.scores, "scores", each, written=True),
+            "counts": shaped(self.counts, "counts", (experts,), np.int64, written=True),
+            "mask": as_mask(self.mask, leading),
+        }
+        run = _abi.MoeRun(stream=integer(self.stream, "stream", UINT64), first_token=integer(self.first_token, "first_token", INT64))
+        for name, array in arrays.items():
+            setattr(run, name, optional(array))
+        if self.routing is not None:
+            run.routing = pointer(self.routing._struct())
+        if self.statistics:
+            run.statistics = pointer(_abi.MoeStatistics())
+        return run, list(arrays.values())
