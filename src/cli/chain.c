@@ -29,7 +29,7 @@ static int load_step(chain_t *chain, step_t *step, const ffn_model_t *model, ffn
     step->info.struct_size = sizeof step->info;
     if (!status && ffn_layer_info(step->layer, &step->info)) status = complain("%s", ffn_last_error());
     described_free(&described);
-    return status;
+    return status ? status : load_make(&step->load, &step->info);
 }
 
 int chain_load(chain_t *chain, const ffn_model_t *model, ffn_context_t *context, const selection_t *selection, const overrides_t *overrides,
@@ -43,6 +43,7 @@ int chain_load(chain_t *chain, const ffn_model_t *model, ffn_context_t *context,
         if (same) {
             *step = *same;
             step->shared = 1;
+            if (load_make(&step->load, &step->info)) return EXIT_FAILED;
         } else {
             step->number = selection->number[i];
             if (load_step(chain, step, model, context, overrides)) return EXIT_FAILED;
@@ -81,7 +82,7 @@ int chain_run(chain_t *chain, ffn_context_t *context, int64_t rows) {
     for (int64_t i = 0; i < chain->count; i++) {
         step_t *step = &chain->step[i];
         double start = seconds_now();
-        if (ffn_layer_forward(step->layer, context, rows, chain->a, 0, chain->b, 0))
+        if (load_run(&step->load, step->layer, context, rows, chain->a, chain->b))
             return complain("layer %" PRId64 ": %s", step->number, ffn_last_error());
         step->seconds += seconds_now() - start;
         float *result = chain->b;
@@ -92,8 +93,10 @@ int chain_run(chain_t *chain, ffn_context_t *context, int64_t rows) {
 }
 
 void chain_free(chain_t *chain) {
-    for (int64_t i = 0; i < chain->count; i++)
+    for (int64_t i = 0; i < chain->count; i++) {
         if (!chain->step[i].shared) ffn_layer_free(chain->step[i].layer);
+        load_free(&chain->step[i].load);
+    }
     free(chain->step);
     free(chain->a);
     free(chain->b);

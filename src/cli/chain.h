@@ -3,6 +3,7 @@
 #ifndef FFN_CLI_CHAIN_H
 #define FFN_CLI_CHAIN_H
 
+#include "cli/load.h"
 #include "cli/overrides.h"
 #include "cli/progress.h"
 
@@ -27,6 +28,7 @@ typedef struct step {
     int shared; /* the layer is an earlier step's */
     ffn_layer_info_t info;
     double seconds; /* of all blocks so far */
+    load_t load;    /* of its experts, likewise */
 } step_t;
 
 typedef struct chain {

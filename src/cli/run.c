@@ -114,6 +114,7 @@ static int report_json(const job_t *job, const settings_t *settings) {
                               (int)step->info.gated, "experts", (json_int_t)step->info.experts, "top_k", (json_int_t)step->info.top_k, "parameters",
                               (json_int_t)step->info.parameters, "active_parameters", (json_int_t)step->info.active_parameters, "seconds", step->seconds,
                               "tokens_per_second", rate(job->shape.rows, step->seconds)));
+        if (step->load.experts) json_object_set_new(json_array_get(layers, (size_t)i), "load", load_json(&step->load));
     }
     return json_print(json_pack("{s:o, s:o, s:o, s:I, s:i, s:s, s:I, s:f, s:o}", "model", json_text(settings->model), "input",
                                 json_text(settings->input), "output", json_text(settings->output), "tokens", (json_int_t)job->shape.rows,

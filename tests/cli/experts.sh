@@ -40,10 +40,15 @@ expect 0 ffn run dense.safetensors --layer 0,0 --quiet --threads 2 --input x.npy
 near y.npy z.npy 1e-6 "a dense layer and experts in a chain"
 expect 0 ffn run model.safetensors --layer all --input x.npy --output y.npy --json
 told '"experts": 4' "the experts of a run"
+loads=$(tr -d ' \n' <out.txt | grep -oE '"tokens_per_expert":\[[0-9,]*\]' | tr -dc '0-9,')
+[ $((${loads//,/+})) = 30 ] || fail "15 tokens do not go to 2 experts each: $loads"
+told '"dropped": 0' "that nothing is dropped"
 
 # ---------------------------------------------------------------- capacity: of each sequence
 run limited.npy --capacity 1
 ! cmp -s limited.npy dense.npy || fail "a capacity of one token drops nothing"
+expect 0 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --capacity 1 --json
+told '"dropped": [1-9]' "what is dropped"
 for first in 0 5 10; do
   helper slice limited.npy $first 5 expected.npy
   helper slice x.npy $first 5 one.npy
