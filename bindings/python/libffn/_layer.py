@@ -178,7 +178,7 @@ class Layer:
         allocator: Optional[Allocator] = None,
     ) -> None:
         given = locals()
-        arrays = {name: given_tensor(given[name], name) for name in ROLES if given[name] is not None}
+        arrays = {name: given_tensor(given[name], name) for name in ROLES if given.get(name) is not None}
         tensors = views(arrays)
         options = _abi.LayerOptions(
             flags=_abi.LayerFlag.TANH_BRANCH_SCALE * bool(tanh_branch_scale)
