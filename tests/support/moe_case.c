@@ -333,7 +333,7 @@ void assert_moe_as_rule(test_moe_t *test, const moe_data_t *data)
     double *x = oracle_widen(data->x, data->tokens * test->is.d_model);
     bool *left_out = test_alloc((size_t)data->tokens * sizeof *left_out);
     int64_t count = 0;
-    oracle_mixture_route(&test->mixture, &test->oracle, data->tokens, x, test->is.rule);
+    oracle_mixture_route(&test->mixture, &test->oracle, data->tokens, x, test->is.rule, test->is.batch_rule);
     for (int64_t t = 0; t < data->tokens; t++) count += left_out[t] = !same_ids(test, &test->mixture.token[t], data->ids + t * data->top_k, t);
     if (count > 1 + data->tokens / 20) fail_msg("%s: %lld of %lld tokens have no clear choice", test->is.name, (long long)count, (long long)data->tokens);
     compare(test, data, left_out);

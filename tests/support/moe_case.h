@@ -33,6 +33,7 @@ typedef struct moe_case {
     layout_t layout, down_layout; /* of each expert's matrices */
     ffn_moe_options_t moe; /* struct_size is filled in */
     oracle_rule_fn *rule;  /* NULL: the test gives the routing */
+    oracle_batch_rule_fn *batch_rule; /* NULL: none */
     uint64_t seed;
 } moe_case_t;
 

@@ -34,7 +34,8 @@ static void compute_logits(const oracle_mixture_t *m, const oracle_layer_t *laye
     oracle_row_free(&z);
 }
 
-void oracle_mixture_route(oracle_mixture_t *m, const oracle_layer_t *layer, int64_t tokens, const double *x, oracle_rule_fn *rule)
+void oracle_mixture_route(oracle_mixture_t *m, const oracle_layer_t *layer, int64_t tokens, const double *x, oracle_rule_fn *rule,
+                          oracle_batch_rule_fn *batch_rule)
 {
     m->token = test_alloc((size_t)tokens * sizeof *m->token);
     for (int64_t t = 0; t < tokens; t++) {
@@ -47,8 +48,9 @@ void oracle_mixture_route(oracle_mixture_t *m, const oracle_layer_t *layer, int6
             token->scale[e] = m->expert_scale ? (double)m->expert_scale[e] : 1;
         }
         compute_logits(m, layer, x + t * layer->d_model, token);
+        rule(token);
     }
-    rule(m->token, tokens);
+    if (batch_rule) batch_rule(m->token, tokens);
 }
 
 /* -------------------------------------------------------------------- Branch */

@@ -20,8 +20,9 @@ typedef struct oracle_token {
     double w[ORACLE_EXPERTS_MOST];
 } oracle_token_t;
 
-/* A family's rule, over all tokens of a run. */
-typedef void oracle_rule_fn(oracle_token_t *tokens, int64_t count);
+/* A family's rule for a token, and what it does to the tokens of a run together. */
+typedef void oracle_rule_fn(oracle_token_t *token);
+typedef void oracle_batch_rule_fn(oracle_token_t *tokens, int64_t count);
 
 typedef struct oracle_mixture {
     int64_t experts, choices, top_k; /* choices: identity experts too */
@@ -36,8 +37,10 @@ typedef struct oracle_mixture {
     oracle_token_t *token; /* the routing: by oracle_mixture_route, or a test's */
 } oracle_mixture_t;
 
-/* Makes mixture->token [tokens] (the caller frees it): logits of x through the layer's norm IN, and the rule on them. */
-void oracle_mixture_route(oracle_mixture_t *mixture, const oracle_layer_t *layer, int64_t tokens, const double *x, oracle_rule_fn *rule);
+/* Makes mixture->token [tokens] (the caller frees it): logits of x through the layer's norm IN, and the rules on them
+ * (batch_rule NULL: none). */
+void oracle_mixture_route(oracle_mixture_t *mixture, const oracle_layer_t *layer, int64_t tokens, const double *x, oracle_rule_fn *rule,
+                          oracle_batch_rule_fn *batch_rule);
 
 /* y = the branch of token `token` from its normed input. */
 void oracle_mixture_run(const oracle_mixture_t *mixture, int64_t token, const oracle_row_t *n, oracle_row_t *y);
