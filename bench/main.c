@@ -14,7 +14,8 @@ static int usage(FILE *to, int status) {
                 "  --activation NAME        relu, gelu, gelu_tanh or silu\n"
                 "  --gated                  a gated layer (with --d-model)\n"
                 "  --training               training steps of gelu and SwiGLU layers, in place of the forward pass\n"
-                "  --tokens N,N,...         default 1,8,64,512; training: 512,2048\n"
+                "  --moe                    mixtures of experts, in place of dense layers\n"
+                "  --tokens N,N,...         default 1,8,64,512; training: 512,2048; mixtures: 1,16,128,512\n"
                 "  --threads N,N,...        of BLAS and of libffn alike; default 1,2\n"
                 "  --rounds N               interleaved repetitions, default 41\n"
                 "  --tsv FILE               the figures as tab-separated values, in seconds\n"
@@ -39,20 +40,20 @@ static int numbers(char *text, int list[16]) {
     return count;
 }
 
-static void take_default_tokens(settings_t *settings, int training) {
-    static const int forward[] = {1, 8, 64, 512}, step[] = {512, 2048};
+static void take_default_tokens(settings_t *settings, int training, int moe) {
+    static const int forward[] = {1, 8, 64, 512}, step[] = {512, 2048}, mixture[] = {1, 16, 128, 512};
     settings->token_counts = training ? 2 : 4;
-    memcpy(settings->tokens, training ? step : forward, (size_t)settings->token_counts * sizeof *forward);
+    memcpy(settings->tokens, training ? step : moe ? mixture : forward, (size_t)settings->token_counts * sizeof *forward);
 }
 
 int main(int argc, char **argv) {
     static const struct option long_options[] = {
         {"d-model", required_argument, NULL, 'm'}, {"d-ff", required_argument, NULL, 'f'},   {"activation", required_argument, NULL, 'a'},
         {"gated", no_argument, NULL, 'g'},         {"tokens", required_argument, NULL, 't'}, {"threads", required_argument, NULL, 'h'},
-        {"training", no_argument, NULL, 'n'},      {"rounds", required_argument, NULL, 'r'},  {"tsv", required_argument, NULL, 'v'},    {"help", no_argument, NULL, '?'},
+        {"training", no_argument, NULL, 'n'},      {"moe", no_argument, NULL, 'e'},      {"rounds", required_argument, NULL, 'r'},  {"tsv", required_argument, NULL, 'v'},    {"help", no_argument, NULL, '?'},
         {NULL, 0, NULL, 0}};
     settings_t settings = {.token_counts = 0, .threads = {1, 2}, .thread_counts = 2, .rounds = 41};
-    int option, training = 0;
+    int option, training = 0, moe = 0;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         switch (option) {
         case 'm': settings.d_model = number(optarg); break;
@@ -60,6 +61,7 @@ int main(int argc, char **argv) {
         case 'a': settings.activation = optarg; break;
         case 'g': settings.gated = 1; break;
         case 'n': training = 1; break;
+        case 'e': moe = 1; break;
         case 't': settings.token_counts = numbers(optarg, settings.tokens); break;
         case 'h': settings.thread_counts = numbers(optarg, settings.threads); break;
         case 'r': settings.rounds = (int)number(optarg); break;
@@ -74,10 +76,10 @@ int main(int argc, char **argv) {
         }
     }
     if (optind < argc || !settings.d_model != !settings.d_ff) return usage(stderr, 2);
-    if (!settings.token_counts) take_default_tokens(&settings, training);
+    if (!settings.token_counts) take_default_tokens(&settings, training, moe);
     printf("%s\n\n", ffn_build_info());
-    int wrong = training ? bench_training(&settings) : bench_layer(&settings);
-    if (!settings.d_model && !training) wrong |= bench_activation(&settings);
+    int wrong = training ? bench_training(&settings) : moe ? bench_moe(&settings) : bench_layer(&settings);
+    if (!settings.d_model && !training && !moe) wrong |= bench_activation(&settings);
     if (settings.tsv && fclose(settings.tsv)) {
         perror("ffn_bench: the TSV file");
         return 1;

@@ -41,5 +41,6 @@ typedef struct settings {
 int bench_layer(const settings_t *settings);
 int bench_activation(const settings_t *settings);
 int bench_training(const settings_t *settings);
+int bench_moe(const settings_t *settings);
 
 #endif

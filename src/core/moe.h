@@ -38,7 +38,11 @@ typedef struct moe_item {
     int64_t first;  /* of the sorted slots, or of the chunk's tokens */
 } moe_item_t;
 
-enum { MOE_SHARED = -1, MOE_ITEM_ROWS = 56 /* as a thread's own block in core/plan.c */ };
+enum {
+    MOE_SHARED = -1,
+    MOE_ROWS_LEAST = 14, /* that an expert's are cut into */
+    MOE_ROWS_MOST = 192  /* of an item */
+};
 
 /* Scratch memory. NULL: the layer does not need it. */
 typedef struct moe_memory {
@@ -57,11 +61,10 @@ typedef struct moe_memory {
     float *shared;          /* [chunk, d_out] */
     float *shared_scale;    /* [chunk] */
     float *branch;          /* [chunk, d_out] */
-    moe_item_t *items, *sorted_items;
+    moe_item_t *unsorted_items, *items;
 
     linear_scratch_t router, shared_gate, latent_in, latent_out; /* in the same place: one runs at a time */
-    char *engine;             /* the engine's own */
-    uint64_t engine_slot_bytes; /* of a thread's part */
+    char *engine; /* the engine's own */
 } moe_memory_t;
 
 typedef struct moe_pass {
@@ -95,8 +98,11 @@ void ffni_moe_take_input(moe_pass_t *pass, int64_t begin, int64_t tokens);
 /* ids and weights of a window. */
 void ffni_moe_route_window(moe_pass_t *pass, int64_t begin, int64_t tokens);
 
-/* Sorts the chunk's slots by expert, and cuts them into items of at most so many rows, those with the most first. */
-void ffni_moe_dispatch(moe_pass_t *pass, int64_t most_rows);
+/* Sorts the chunk's slots by expert. */
+void ffni_moe_dispatch(moe_pass_t *pass);
+
+/* Cuts them, and the shared experts' rows, into items of at most so many rows, those with the most first. */
+void ffni_moe_cut(moe_pass_t *pass, int64_t most_rows);
 
 /* Row `row` of what the experts read, and of what the shared ones do. */
 const float *ffni_moe_expert_input(const moe_pass_t *pass, int64_t token);
@@ -110,11 +116,11 @@ float ffni_moe_input_weight(const moe_pass_t *pass, int64_t position);
 
 /* --------------------------------------------------------------------- Engines */
 
-/* The rows of all items. Bytes: of a thread's part of the scratch memory. */
+/* The rows of the experts and of the shared ones. Bytes: of the engine's scratch memory. */
 void ffni_moe_native_experts(moe_pass_t *pass);
-uint64_t ffni_moe_native_bytes(const ffn_layer_t *layer, int64_t rows);
+uint64_t ffni_moe_native_bytes(const ffn_layer_t *layer, const moe_plan_t *plan);
 void ffni_moe_blas_experts(moe_pass_t *pass);
-uint64_t ffni_moe_blas_bytes(const ffn_layer_t *layer, int64_t rows);
+uint64_t ffni_moe_blas_bytes(const ffn_layer_t *layer, const moe_plan_t *plan);
 
 /* ------------------------------------------------------------------------ Pass */
 

@@ -32,9 +32,9 @@ static place_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
     return place;
 }
 
-uint64_t ffni_moe_blas_bytes(const ffn_layer_t *layer, int64_t rows) {
+uint64_t ffni_moe_blas_bytes(const ffn_layer_t *layer, const moe_plan_t *plan) {
     arena_t measure = {0};
-    lay_out(layer, minimum(rows, BLOCK_ROWS), &measure);
+    lay_out(layer, minimum(plan->chunk, BLOCK_ROWS), &measure);
     return measure.overflowed ? UINT64_MAX : measure.used;
 }
 
@@ -104,7 +104,7 @@ void ffni_moe_blas_experts(moe_pass_t *pass) {
     const ffn_layer_t *layer = pass->layer;
     arena_t arena = {.base = pass->memory.engine};
     place_t place = lay_out(layer, minimum(pass->plan.chunk, BLOCK_ROWS), &arena);
-    ffni_moe_dispatch(pass, MOE_ITEM_ROWS);
+    ffni_moe_dispatch(pass);
     for (int64_t expert = 0; expert < layer->mixture.experts; expert++) {
         network_t network = ffni_layer_expert(layer, expert);
         int64_t first = pass->memory.starts[expert];

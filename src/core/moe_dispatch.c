@@ -10,7 +10,7 @@ static const int32_t *chunk_ids(const moe_pass_t *pass) {
     return pass->memory.ids + (pass->begin - pass->window_begin) * pass->plan.top_k;
 }
 
-static void sort_slots(const moe_pass_t *pass) {
+void ffni_moe_dispatch(moe_pass_t *pass) {
     const moe_memory_t *memory = &pass->memory;
     int64_t experts = pass->layer->mixture.experts, slots = pass->tokens * pass->plan.top_k, next[FFN_MOE_EXPERTS_MOST];
     const int32_t *ids = chunk_ids(pass);
@@ -36,23 +36,22 @@ static void add_items(moe_pass_t *pass, int32_t expert, int64_t first, int64_t r
     int64_t pieces = rows ? (rows - 1) / most_rows + 1 : 0;
     for (int64_t piece = 0; piece < pieces; piece++) {
         int64_t size = rows / pieces + (piece < rows % pieces);
-        pass->memory.items[pass->item_count++] = (moe_item_t){.expert = expert, .rows = (int32_t)size, .first = first};
+        pass->memory.unsorted_items[pass->item_count++] = (moe_item_t){.expert = expert, .rows = (int32_t)size, .first = first};
         first += size;
     }
 }
 
 /* By descending rows, so that the last to be taken are the smallest. */
 static void sort_items(moe_pass_t *pass, int64_t most_rows) {
-    int64_t next[MOE_ITEM_ROWS + 2] = {0};
+    int64_t next[MOE_ROWS_MOST + 2] = {0};
     const moe_memory_t *memory = &pass->memory;
-    for (int64_t i = 0; i < pass->item_count; i++) next[most_rows - memory->items[i].rows + 1]++;
+    for (int64_t i = 0; i < pass->item_count; i++) next[most_rows - memory->unsorted_items[i].rows + 1]++;
     for (int64_t i = 1; i <= most_rows; i++) next[i] += next[i - 1];
-    for (int64_t i = 0; i < pass->item_count; i++) memory->sorted_items[next[most_rows - memory->items[i].rows]++] = memory->items[i];
+    for (int64_t i = 0; i < pass->item_count; i++) memory->items[next[most_rows - memory->unsorted_items[i].rows]++] = memory->unsorted_items[i];
 }
 
-void ffni_moe_dispatch(moe_pass_t *pass, int64_t most_rows) {
+void ffni_moe_cut(moe_pass_t *pass, int64_t most_rows) {
     const moe_memory_t *memory = &pass->memory;
-    sort_slots(pass);
     pass->item_count = 0;
     for (int64_t expert = 0; expert < pass->layer->mixture.experts; expert++)
         add_items(pass, (int32_t)expert, memory->starts[expert], memory->starts[expert + 1] - memory->starts[expert], most_rows);

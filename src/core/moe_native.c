@@ -1,76 +1,150 @@
 /* SPDX-License-Identifier: MIT
- * The experts of the native engine: each thread takes an item - some rows of one expert - after the other, with memory of its own. */
+ * The experts of the native engine.
+ *
+ * An item is some rows of one expert. Where there are many, or one thread, each thread takes an item after the other, with memory of its own, the
+ * largest first. Where few items would leave threads waiting for the largest - one token, or one expert that most choose - the threads share all of
+ * them, panel group by panel group: the hidden units of all items, then their down products, with one wait between. */
 #include "core/moe.h"
 
 #include "base/checked.h"
+#include "core/groups.h"
 #include "core/parallel.h"
 #include "core/tiling.h"
 
 #include <stdatomic.h>
 
-/* A thread's own memory. */
+enum {
+    OWN_ROWS = 56, /* of an item that is one thread's: as in core/plan.c */
+    /* An item that is one thread's takes at the most 1 / ITEMS_PER_SLOT of what each thread has to do. */
+    ITEMS_PER_SLOT = 4,
+    /* Rows that take the time of one: fewer are bound by reading the weights. */
+    ROWS_OF_ONE = 4,
+    /* Multiply-adds that are worth waking a thread for, as in core/plan.c. */
+    SHARED_WORK = 1 << 20
+};
+
+/* Memory of one item. */
 typedef struct place {
     float *input;  /* [rows, d_in] in tiles */
     float *scaled; /* a row */
     hidden_t hidden;
-    float *sums;
 } place_t;
+
+/* Items that threads share: each with rows of its own in one place. */
+typedef struct shared {
+    int64_t rows;      /* that there is room for */
+    place_t place;     /* of all; scaled: a row for each item */
+    int64_t *row;      /* [items]: where an item's rows begin */
+    int64_t *in, *down; /* [items + 1]: where its groups of panels begin */
+    counter_t *counters;
+} shared_t;
+
+typedef struct scratch {
+    place_t *own; /* per slot */
+    float *sums;  /* per slot */
+    int64_t sums_step;
+    shared_t shared; /* rows 0: none */
+} scratch_t;
 
 typedef struct work {
     const moe_pass_t *pass;
+    scratch_t scratch;
+    int64_t slots;
     atomic_int_fast64_t next; /* item */
 } work_t;
 
-static place_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
+/* ---------------------------------------------------------------------- Memory */
+
+static int64_t widest_in(const ffn_layer_t *layer) {
+    return maximum(layer->sizes.of[EXTENT_EXPERT_IN], layer->shared.d_in);
+}
+
+static int64_t widest_ff(const ffn_layer_t *layer) {
+    return maximum(layer->d_ff, layer->shared.d_ff);
+}
+
+static int scales_input(const ffn_layer_t *layer) {
+    return (layer->mixture.flags & FFN_MOE_WEIGHT_ON_INPUT) != 0;
+}
+
+static place_t lay_out_place(const ffn_layer_t *layer, int64_t rows, int64_t scaled_rows, arena_t *arena) {
     const int64_t element = sizeof(float);
-    int64_t d_in = maximum(layer->sizes.of[EXTENT_EXPERT_IN], layer->shared.d_in), d_ff = maximum(layer->d_ff, layer->shared.d_ff);
-    place_t place;
-    place.input = ffni_arena_take(arena, ffni_tiled_size(rows, d_in), element);
-    place.scaled = ffni_arena_take(arena, d_in, element);
-    place.hidden = (hidden_t){.tiled = ffni_arena_take(arena, ffni_tiled_size(rows, d_ff), element)};
+    place_t place = {.input = ffni_arena_take(arena, ffni_tiled_size(rows, widest_in(layer)), element)};
+    if (scales_input(layer)) place.scaled = ffni_arena_take(arena, scaled_rows * widest_in(layer), element);
+    place.hidden.tiled = ffni_arena_take(arena, ffni_tiled_size(rows, widest_ff(layer)), element);
     if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) place.hidden.rows = ffni_arena_take(arena, rows * layer->d_ff, element);
-    place.sums = ffni_arena_take(arena, rows * GROUP_PANELS_MOST * layer->kernels->panel_width, element);
     return place;
 }
 
-uint64_t ffni_moe_native_bytes(const ffn_layer_t *layer, int64_t rows) {
+/* The most rows that threads may come to share: beyond, no item is more than its part of a thread's work. */
+static int64_t shared_rows(const ffn_layer_t *layer, const moe_plan_t *plan) {
+    int64_t all = plan->chunk * (plan->top_k + (layer->shared.d_ff > 0));
+    return plan->slots > 1 ? minimum(all, OWN_ROWS * ITEMS_PER_SLOT * plan->slots) : 0;
+}
+
+static shared_t lay_out_shared(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {
+    shared_t shared = {.rows = shared_rows(layer, plan)};
+    if (!shared.rows) return shared;
+    shared.place = lay_out_place(layer, shared.rows, shared.rows, arena);
+    shared.row = ffni_arena_take(arena, shared.rows, sizeof *shared.row); /* every item has a row */
+    shared.in = ffni_arena_take(arena, shared.rows + 1, sizeof *shared.in);
+    shared.down = ffni_arena_take(arena, shared.rows + 1, sizeof *shared.down);
+    shared.counters = ffni_arena_take(arena, plan->slots, sizeof *shared.counters);
+    return shared;
+}
+
+static scratch_t lay_out(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {
+    int64_t own_rows = minimum(plan->chunk, OWN_ROWS), rows = plan->slots > 1 ? minimum(plan->chunk, MOE_ROWS_MOST) : own_rows;
+    scratch_t scratch = {.own = ffni_arena_take(arena, plan->slots, sizeof *scratch.own),
+                         .sums_step = rows * GROUP_PANELS_MOST * layer->kernels->panel_width};
+    for (int64_t slot = 0; slot < plan->slots; slot++) {
+        place_t place = lay_out_place(layer, own_rows, 1, arena);
+        if (scratch.own) scratch.own[slot] = place;
+    }
+    scratch.sums = ffni_arena_take(arena, plan->slots * scratch.sums_step, sizeof(float));
+    scratch.shared = lay_out_shared(layer, plan, arena);
+    return scratch;
+}
+
+uint64_t ffni_moe_native_bytes(const ffn_layer_t *layer, const moe_plan_t *plan) {
     arena_t measure = {0};
-    lay_out(layer, minimum(rows, MOE_ITEM_ROWS), &measure);
+    lay_out(layer, plan, &measure);
     return measure.overflowed ? UINT64_MAX : measure.used;
 }
 
 /* ------------------------------------------------------------------------ Rows */
 
-static const float *scaled_row(const moe_pass_t *pass, const float *row, float weight, int64_t width, float *scaled) {
-    if (!(pass->layer->mixture.flags & FFN_MOE_WEIGHT_ON_INPUT)) return row;
-    pass->layer->kernels->mix(width, scaled, 1, &row, &weight);
-    return scaled;
-}
-
 /* What row `row` of an item reads. */
-static const float *item_input(const moe_pass_t *pass, const moe_item_t *item, int64_t row, float *scaled) {
-    int64_t position = item->first + row;
+static const float *input_row(const moe_pass_t *pass, const moe_item_t *item, int64_t row, float *scaled) {
+    int64_t position = item->first + row, width = pass->layer->sizes.of[EXTENT_EXPERT_IN];
     if (item->expert == MOE_SHARED) return moe_input(pass, position);
     const float *input = ffni_moe_expert_input(pass, pass->memory.order[position] / pass->plan.top_k);
-    return scaled_row(pass, input, ffni_moe_input_weight(pass, position), pass->layer->sizes.of[EXTENT_EXPERT_IN], scaled);
-}
-
-static float *item_output(const moe_pass_t *pass, const moe_item_t *item, const network_t *network) {
-    return (item->expert == MOE_SHARED ? pass->memory.shared : pass->memory.rows) + item->first * network->d_out;
+    if (!scaled) return input;
+    float weight = ffni_moe_input_weight(pass, position);
+    pass->layer->kernels->mix(width, scaled, 1, &input, &weight);
+    return scaled;
 }
 
 /* One row in a tile is a plain row: read where it is. */
 static const float *gather(const moe_pass_t *pass, const moe_item_t *item, const network_t *network, const tiling_t *tiling, const place_t *place) {
-    if (item->rows == 1) return item_input(pass, item, 0, place->scaled);
+    if (item->rows == 1) return input_row(pass, item, 0, place->scaled);
     for (int64_t tile = 0; tile < tiling->tiles; tile++)
         for (int64_t i = 0; i < ffni_tile_rows(tiling, tile); i++)
-            ffni_tile_put_row(tiling, place->input, network->d_in, tile, i, item_input(pass, item, ffni_tile_start(tiling, tile) + i, place->scaled));
+            ffni_tile_put_row(tiling, place->input, network->d_in, tile, i, input_row(pass, item, ffni_tile_start(tiling, tile) + i, place->scaled));
     return place->input;
 }
 
-static void store(const network_t *network, int64_t rows, int64_t first, int64_t panels, const float *sums, float *out) {
+static void normalise_hidden(const network_t *network, const tiling_t *tiling, const hidden_t *hidden) {
+    for (int64_t tile = 0; network->has_norm && tile < tiling->tiles; tile++) ffni_network_normalise_tile(network, tiling, hidden, tile);
+}
+
+/* A group of the down projection, into the rows that wait to be combined. */
+static void project_down(const moe_pass_t *pass, const moe_item_t *item, const network_t *network, const tiling_t *tiling, const hidden_t *hidden,
+                         int64_t first, int64_t panels, float *sums) {
     int64_t width = network->kernels->panel_width, column = first * width, columns = minimum(panels * width, network->d_out - column);
-    for (int64_t row = 0; row < rows; row++)
+    float *out = (item->expert == MOE_SHARED ? pass->memory.shared : pass->memory.rows) + item->first * network->d_out;
+    ffni_network_down(network, tiling, hidden, first, panels, sums);
+    for (int64_t row = 0; row < item->rows; row++)
         network->kernels->combine(columns, out + row * network->d_out + column, sums + row * panels * width,
                                   network->down_bias ? network->down_bias + column : NULL, NULL, NULL, NULL);
 }
@@ -79,37 +153,183 @@ static network_t network_of(const ffn_layer_t *layer, const moe_item_t *item) {
     return item->expert == MOE_SHARED ? layer->shared : ffni_layer_expert(layer, item->expert);
 }
 
-static void run_item(const moe_pass_t *pass, const moe_item_t *item, const place_t *place) {
+/* ------------------------------------------------------- Items of one thread each */
+
+static void run_item(const moe_pass_t *pass, const moe_item_t *item, const place_t *place, float *sums) {
     network_t network = network_of(pass->layer, item);
     tiling_t tiling = ffni_tiling_of(network.kernels, item->rows);
     hidden_t hidden = {.tiled = place->hidden.tiled, .rows = network.has_norm ? place->hidden.rows : NULL};
     const float *input = gather(pass, item, &network, &tiling, place);
     int64_t group = ffni_tiling_group(&tiling, network.d_in, 1 + network.gated);
     for (int64_t first = 0; first < network.in_panels; first += group)
-        ffni_network_hidden(&network, &tiling, input, &hidden, first, minimum(group, network.in_panels - first), place->sums);
-    for (int64_t tile = 0; network.has_norm && tile < tiling.tiles; tile++) ffni_network_normalise_tile(&network, &tiling, &hidden, tile);
+        ffni_network_hidden(&network, &tiling, input, &hidden, first, minimum(group, network.in_panels - first), sums);
+    normalise_hidden(&network, &tiling, &hidden);
     group = ffni_tiling_group(&tiling, network.d_ff, 1);
-    for (int64_t first = 0; first < network.down_panels; first += group) {
-        int64_t panels = minimum(group, network.down_panels - first);
-        ffni_network_down(&network, &tiling, &hidden, first, panels, place->sums);
-        store(&network, item->rows, first, panels, place->sums, item_output(pass, item, &network));
-    }
+    for (int64_t first = 0; first < network.down_panels; first += group)
+        project_down(pass, item, &network, &tiling, &hidden, first, minimum(group, network.down_panels - first), sums);
 }
 
 static void work_on_items(void *data, int64_t slot) {
     work_t *work = data;
     const moe_pass_t *pass = work->pass;
-    arena_t arena = {.base = pass->memory.engine + (uint64_t)slot * pass->memory.engine_slot_bytes};
-    place_t place = lay_out(pass->layer, minimum(pass->plan.chunk, MOE_ITEM_ROWS), &arena);
     int64_t index;
     while ((index = atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed)) < pass->item_count)
-        run_item(pass, &pass->memory.sorted_items[index], &place);
+        run_item(pass, &pass->memory.items[index], &work->scratch.own[slot], work->scratch.sums + slot * work->scratch.sums_step);
+}
+
+/* ------------------------------------------------------ Items that threads share */
+
+/* One item, as the threads that share it see it. */
+typedef struct view_of_item {
+    const moe_item_t *item;
+    network_t network;
+    tiling_t tiling;
+    place_t place;
+    int64_t in_group, down_group; /* panels */
+} item_view_t;
+
+static item_view_t view_item(const work_t *work, int64_t index) {
+    const moe_pass_t *pass = work->pass;
+    const shared_t *shared = &work->scratch.shared;
+    const moe_item_t *item = &pass->memory.items[index];
+    item_view_t view = {.item = item, .network = network_of(pass->layer, item)};
+    const network_t *network = &view.network;
+    int64_t row = shared->row[index], least = 1 + network->gated, in_width = round_up(widest_in(pass->layer), TILE_CHUNK);
+    view.tiling = ffni_tiling_of(network->kernels, item->rows);
+    view.place.input = shared->place.input + row * in_width;
+    if (shared->place.scaled) view.place.scaled = shared->place.scaled + row * widest_in(pass->layer);
+    view.place.hidden.tiled = shared->place.hidden.tiled + row * round_up(widest_ff(pass->layer), TILE_CHUNK);
+    if (network->has_norm) view.place.hidden.rows = shared->place.hidden.rows + row * network->d_ff;
+    /* Of all items together: many items need no small groups. */
+    view.in_group = ffni_group_panels(work->slots, network->in_panels * pass->item_count, ffni_tiling_group(&view.tiling, network->d_in, least), least);
+    view.down_group = ffni_group_panels(work->slots, network->down_panels * pass->item_count, ffni_tiling_group(&view.tiling, network->d_ff, 1), 1);
+    return view;
+}
+
+/* The item whose groups, which begin there, have number `group`. */
+static int64_t item_of_group(const int64_t *begins, int64_t items, int64_t group) {
+    int64_t low = 0, high = items;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (begins[middle] <= group) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+static void gather_items(void *data, int64_t begin, int64_t end) {
+    const work_t *work = data;
+    for (int64_t index = begin; index < end; index++) {
+        item_view_t view = view_item(work, index);
+        gather(work->pass, view.item, &view.network, &view.tiling, &view.place);
+    }
+}
+
+static void normalise_items(void *data, int64_t begin, int64_t end) {
+    const work_t *work = data;
+    for (int64_t index = begin; index < end; index++) {
+        item_view_t view = view_item(work, index);
+        normalise_hidden(&view.network, &view.tiling, &view.place.hidden);
+    }
+}
+
+/* What was gathered for an item. */
+static const float *gathered(const moe_pass_t *pass, const item_view_t *view) {
+    if (view->item->rows > 1) return view->place.input;
+    if (view->place.scaled && view->item->expert != MOE_SHARED) return view->place.scaled;
+    return input_row(pass, view->item, 0, NULL);
+}
+
+static void hidden_group(const void *data, int64_t group, float *sums) {
+    const work_t *work = data;
+    int64_t index = item_of_group(work->scratch.shared.in, work->pass->item_count, group);
+    item_view_t view = view_item(work, index);
+    int64_t first = (group - work->scratch.shared.in[index]) * view.in_group;
+    ffni_network_hidden(&view.network, &view.tiling, gathered(work->pass, &view), &view.place.hidden, first,
+                        minimum(view.in_group, view.network.in_panels - first), sums);
+}
+
+static void down_group(const void *data, int64_t group, float *sums) {
+    const work_t *work = data;
+    int64_t index = item_of_group(work->scratch.shared.down, work->pass->item_count, group);
+    item_view_t view = view_item(work, index);
+    int64_t first = (group - work->scratch.shared.down[index]) * view.down_group;
+    project_down(work->pass, view.item, &view.network, &view.tiling, &view.place.hidden, first,
+                 minimum(view.down_group, view.network.down_panels - first), sums);
+}
+
+static void number_groups(const work_t *work) {
+    const shared_t *shared = &work->scratch.shared;
+    int64_t rows = 0;
+    shared->in[0] = shared->down[0] = 0;
+    for (int64_t index = 0; index < work->pass->item_count; index++) {
+        shared->row[index] = rows;
+        item_view_t view = view_item(work, index);
+        rows += view.item->rows;
+        shared->in[index + 1] = shared->in[index] + groups_of(view.network.in_panels, view.in_group);
+        shared->down[index + 1] = shared->down[index] + groups_of(view.network.down_panels, view.down_group);
+    }
+}
+
+static void share_items(work_t *work) {
+    const moe_pass_t *pass = work->pass;
+    const scratch_t *scratch = &work->scratch;
+    int64_t items = pass->item_count;
+    number_groups(work);
+    groups_t groups = {.data = work, .work = hidden_group, .count = scratch->shared.in[items], .slots = work->slots,
+                       .counters = scratch->shared.counters, .sums = scratch->sums, .sums_step = scratch->sums_step};
+    ffni_parallel_rows(pass->context, items, widest_in(pass->layer) * pass->memory.items[0].rows, gather_items, work);
+    ffni_each_group(pass->context, &groups);
+    if (pass->layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE)
+        ffni_parallel_rows(pass->context, items, pass->layer->d_ff * pass->memory.items[0].rows, normalise_items, work);
+    groups.work = down_group, groups.count = scratch->shared.down[items], groups.slots = work->slots;
+    ffni_each_group(pass->context, &groups);
+}
+
+/* --------------------------------------------------------------------- Choice */
+
+static double size_of(const network_t *network) {
+    return (double)network->d_ff * (double)(network->d_in * (1 + network->gated) + network->d_out);
+}
+
+/* Work of an item, in multiply-adds. */
+static double cost_of(const moe_pass_t *pass, const moe_item_t *item) {
+    network_t network = network_of(pass->layer, item);
+    return size_of(&network) * (double)maximum(item->rows, ROWS_OF_ONE);
+}
+
+/* Whether threads would wait long for the one that has the largest item. */
+static int is_better_shared(const work_t *work) {
+    const moe_pass_t *pass = work->pass;
+    double most = 0, total = 0;
+    int64_t rows = 0;
+    for (int64_t index = 0; index < pass->item_count; index++) {
+        double cost = cost_of(pass, &pass->memory.items[index]);
+        if (cost > most) most = cost;
+        total += cost;
+        rows += pass->memory.items[index].rows;
+    }
+    return rows <= work->scratch.shared.rows && most * ITEMS_PER_SLOT * (double)work->slots > total;
+}
+
+static int64_t useful_slots(const moe_pass_t *pass) {
+    double work = 0;
+    for (int64_t index = 0; index < pass->item_count && work < SHARED_WORK; index++) work += cost_of(pass, &pass->memory.items[index]);
+    return work < SHARED_WORK ? 1 : pass->plan.slots;
 }
 
 void ffni_moe_native_experts(moe_pass_t *pass) {
-    work_t work = {.pass = pass};
-    ffni_moe_dispatch(pass, MOE_ITEM_ROWS);
+    arena_t arena = {.base = pass->memory.engine};
+    work_t work = {.pass = pass, .scratch = lay_out(pass->layer, &pass->plan, &arena)};
+    ffni_moe_dispatch(pass);
+    ffni_moe_cut(pass, OWN_ROWS);
     if (!pass->item_count) return;
+    work.slots = useful_slots(pass);
+    if (work.slots > 1 && is_better_shared(&work)) {
+        ffni_moe_cut(pass, MOE_ROWS_MOST);
+        share_items(&work);
+        return;
+    }
     atomic_init(&work.next, 0);
-    ffni_parallel_slots(pass->context, minimum(pass->plan.slots, pass->item_count), work_on_items, &work);
+    ffni_parallel_slots(pass->context, minimum(work.slots, pass->item_count), work_on_items, &work);
 }

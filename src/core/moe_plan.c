@@ -8,9 +8,6 @@
 #include <inttypes.h>
 #include <limits.h>
 
-/* The least rows that an expert's are cut into. */
-enum { ITEM_ROWS_LEAST = 14 };
-
 static int is_routed(const ffn_layer_t *layer) {
     return ffni_layer_has(layer, FFN_ROLE_ROUTER_WEIGHT);
 }
@@ -63,7 +60,7 @@ static void lay_out_window(const ffn_layer_t *layer, const moe_plan_t *plan, are
 
 static void lay_out_chunk(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena, moe_memory_t *memory) {
     const int64_t *size = layer->sizes.of, element = sizeof(float);
-    int64_t slots = plan->chunk * plan->top_k, items = layer->mixture.experts + 1 + (slots + plan->chunk) / ITEM_ROWS_LEAST;
+    int64_t slots = plan->chunk * plan->top_k, items = layer->mixture.experts + 1 + (slots + plan->chunk) / MOE_ROWS_LEAST;
     if (layer->norm_slot[FFN_NORM_IN] != FFN_NORM_NONE) memory->normed = ffni_arena_take(arena, plan->chunk, size[EXTENT_D_MODEL] * element);
     if (size[EXTENT_D_LATENT]) {
         memory->latent = ffni_arena_take(arena, plan->chunk, size[EXTENT_D_LATENT] * element);
@@ -76,18 +73,16 @@ static void lay_out_chunk(const ffn_layer_t *layer, const moe_plan_t *plan, aren
     if (layer->shared.d_ff) memory->shared = ffni_arena_take(arena, plan->chunk, size[EXTENT_D_OUT] * element);
     if (ffni_layer_has(layer, FFN_ROLE_SHARED_SCALE_WEIGHT)) memory->shared_scale = ffni_arena_take(arena, plan->chunk, element);
     memory->branch = ffni_arena_take(arena, plan->chunk, size[EXTENT_D_OUT] * element);
+    memory->unsorted_items = ffni_arena_take(arena, items, sizeof(moe_item_t));
     memory->items = ffni_arena_take(arena, items, sizeof(moe_item_t));
-    memory->sorted_items = ffni_arena_take(arena, items, sizeof(moe_item_t));
 }
 
 static void lay_out_engine(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena, moe_memory_t *memory) {
-    int native = layer->engine == FFN_ENGINE_NATIVE;
-    int64_t rows = plan->chunk;
-    memory->engine_slot_bytes = native ? ffni_moe_native_bytes(layer, rows) : ffni_moe_blas_bytes(layer, rows);
-    if (memory->engine_slot_bytes > INT64_MAX)
+    uint64_t bytes = layer->engine == FFN_ENGINE_NATIVE ? ffni_moe_native_bytes(layer, plan) : ffni_moe_blas_bytes(layer, plan);
+    if (bytes > INT64_MAX)
         arena->overflowed = 1;
     else
-        memory->engine = ffni_arena_take(arena, native ? plan->slots : 1, (int64_t)memory->engine_slot_bytes);
+        memory->engine = ffni_arena_take(arena, 1, (int64_t)bytes);
 }
 
 moe_memory_t ffni_moe_lay_out(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "core/groups.h"
 #include "core/network.h"
 #include "core/parallel.h"
 #include "core/plan.h"
@@ -31,35 +32,10 @@ typedef struct block {
     const float *input; /* in tiles: scratch.input, or the one row of x */
 } block_t;
 
-/* Group `index` of a projection's panels. `sums` is the thread's. */
-typedef void group_fn(const block_t *block, int64_t index, float *sums);
-
-/* Groups of panels, a range of neighbours for each slot: what follows a group, and is fetched into the cache meanwhile, is the same slot's. A slot
- * that has done its own takes from the others'. */
-typedef struct groups {
-    const block_t *block;
-    group_fn *work;
-    int64_t count, slots;
-} groups_t;
-
-static int64_t range_begin(const groups_t *groups, int64_t slot) {
-    return groups->count / groups->slots * slot + minimum(slot, groups->count % groups->slots);
-}
-
-static void work_on_groups(void *data, int64_t slot) {
-    const groups_t *groups = data;
-    const scratch_t *scratch = &groups->block->scratch;
-    for (int64_t i = 0; i < groups->slots; i++) {
-        int64_t owner = (slot + i) % groups->slots, end = range_begin(groups, owner + 1), index;
-        while ((index = atomic_fetch_add_explicit(&scratch->counters[owner].next, 1, memory_order_relaxed)) < end)
-            groups->work(groups->block, index, scratch->sums + slot * scratch->sums_step);
-    }
-}
-
 static void each_group(const block_t *block, int64_t count, group_fn *work) {
-    groups_t groups = {.block = block, .work = work, .count = count, .slots = minimum(block->slots, count)};
-    for (int64_t slot = 0; slot < groups.slots; slot++) atomic_init(&block->scratch.counters[slot].next, range_begin(&groups, slot));
-    ffni_parallel_slots(block->context, groups.slots, work_on_groups, &groups);
+    groups_t groups = {.data = block, .work = work, .count = count, .slots = block->slots, .counters = block->scratch.counters,
+                       .sums = block->scratch.sums, .sums_step = block->scratch.sums_step};
+    ffni_each_group(block->context, &groups);
 }
 
 /* ---------------------------------------------------------------- Input rows */
@@ -102,29 +78,23 @@ static void take_input(block_t *block) {
 
 /* -------------------------------------------------------------- Hidden units */
 
-/* Threads that share a block want several groups each, so that one that comes late or is held up does not hold up the others. */
-static int64_t share_panels(const block_t *block, int64_t panels, int64_t group, int64_t least) {
-    enum { GROUPS_PER_SLOT = 4 };
-    while (block->slots > 1 && group > least && panels < group * block->slots * GROUPS_PER_SLOT) group /= 2;
-    return group;
-}
-
 static int64_t in_group_panels(const block_t *block) {
     const ffn_layer_t *layer = block->layer;
     int64_t least = 1 + layer->gated;
-    return share_panels(block, layer->in_panels, ffni_tiling_group(&block->tiling, layer->d_model, least), least);
+    return ffni_group_panels(block->slots, layer->in_panels, ffni_tiling_group(&block->tiling, layer->d_model, least), least);
 }
 
 static int64_t down_group_panels(const block_t *block) {
     const ffn_layer_t *layer = block->layer;
-    return share_panels(block, layer->down_panels, ffni_tiling_group(&block->tiling, layer->d_ff, 1), 1);
+    return ffni_group_panels(block->slots, layer->down_panels, ffni_tiling_group(&block->tiling, layer->d_ff, 1), 1);
 }
 
 static hidden_t hidden_of(const block_t *block) {
     return (hidden_t){.tiled = block->scratch.hidden, .rows = block->scratch.hidden_rows};
 }
 
-static void project_in(const block_t *block, int64_t group, float *sums) {
+static void project_in(const void *data, int64_t group, float *sums) {
+    const block_t *block = data;
     int64_t most = in_group_panels(block), first = group * most;
     hidden_t hidden = hidden_of(block);
     ffni_network_hidden(&block->network, &block->tiling, block->input, &hidden, first, minimum(most, block->layer->in_panels - first), sums);
@@ -153,7 +123,8 @@ static const float *from(const float *vector, int64_t column) {
     return vector ? vector + column : NULL;
 }
 
-static void project_down(const block_t *block, int64_t group, float *sums) {
+static void project_down(const void *data, int64_t group, float *sums) {
+    const block_t *block = data;
     const ffn_layer_t *layer = block->layer;
     int64_t width = layer->kernels->panel_width, most = down_group_panels(block), first = group * most;
     int64_t panels = minimum(most, layer->down_panels - first), column = first * width, columns = minimum(panels * width, layer->d_out - column);
@@ -177,10 +148,6 @@ static void finish_rows(void *data, int64_t begin, int64_t end) {
 }
 
 /* -------------------------------------------------------------------- Blocks */
-
-static int64_t groups_of(int64_t panels, int64_t group) {
-    return (panels - 1) / group + 1;
-}
 
 static void run_block(block_t *block) {
     const ffn_layer_t *layer = block->layer;

@@ -4,15 +4,8 @@
 #define FFNI_PLAN_H
 
 #include "base/arena.h"
+#include "core/groups.h"
 #include "core/layer.h"
-
-#include <stdatomic.h>
-
-/* Work that a slot hands out: a cache line of its own. */
-typedef struct counter {
-    atomic_int_fast64_t next;
-    char rest[64 - sizeof(atomic_int_fast64_t)];
-} counter_t;
 
 typedef struct scratch {
     float *input;       /* [rows, d_model] in tiles */
