@@ -141,6 +141,31 @@ static void bits_do_not_depend_on_tile_prefetch_or_cut(void **state)
     each_tile(check_bits);
 }
 
+/* The chain begins with 0, and what was there is added to it in the end. */
+static void check_added(const kernel_level_t *level, int kind, int log, int rows, int64_t depth)
+{
+    const int n = rows * (1 << log) * (int)level->table->panel_width;
+    operands_t *o = operands_make(rows, 1 << log, (int)level->table->panel_width, depth, test_seed() + 78);
+    float *there = test_alloc((size_t)n * sizeof *there), *expected = test_alloc((size_t)n * sizeof *expected);
+    rng_t rng = rng_make(test_seed() + 79);
+    product_t product = product_of(o);
+    rng_fill_normal(&rng, there, n);
+    level->table->product[kind][log][rows](&product);
+    for (int i = 0; i < n; i++) expected[i] = there[i] + o->c[i];
+    memcpy(o->c, there, (size_t)n * sizeof *there);
+    product.added = 1;
+    level->table->product[kind][log][rows](&product);
+    assert_same_bits(expected, o->c, n, level->name);
+    free(there), free(expected);
+    operands_free(o);
+}
+
+static void a_chain_may_be_added_to_what_is_there(void **state)
+{
+    (void)state;
+    each_tile(check_added);
+}
+
 static void infinity_and_nan_stay_in_their_row_and_column(void **state)
 {
     (void)state;
@@ -218,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_is_the_product_within_its_bound),
         cmocka_unit_test(bits_do_not_depend_on_tile_prefetch_or_cut),
+        cmocka_unit_test(a_chain_may_be_added_to_what_is_there),
         cmocka_unit_test(infinity_and_nan_stay_in_their_row_and_column),
         cmocka_unit_test(tiles_are_activated_as_rows_are),
     };

@@ -104,7 +104,8 @@ typedef struct training_table training_table_t; /* kernels/training.h */
  *     sums[row][panel * panel_width + column] = start + a(row, 0) b(0, column) + a(row, 1) b(1, column) + ... a(row, depth - 1) b(depth - 1, column)
  *
  * Each number is one chain of multiply-adds in this order, whatever the shape of the tile: fused ones at the vector levels, rounded apart at the
- * scalar level. `start` is 0, or with `continued` what is in sums: a long product may be cut anywhere. Its error is at most depth * 2^-24 (vector
+ * scalar level. `start` is 0, or with `continued` what is in sums: a long product may be cut anywhere. With `added` the chain is in the end
+ * added to what is in sums, and rounded once more. Its error is at most depth * 2^-24 (vector
  * levels; twice that at the scalar level) times the sum of |a b|, to first order. */
 enum { TILE_CHUNK = 16, TILE_ROWS_MOST = 14 };
 
@@ -121,7 +122,7 @@ typedef struct product {
     int64_t panel_step; /* from a panel to the next, in elements */
     float *sums;
     int64_t sums_step; /* from a row to the next */
-    int continued;
+    int continued, added;
     const char *prefetch;
     int64_t prefetch_step;
 } product_t;

@@ -65,6 +65,12 @@ INLINE void multiply_tile(int rows, int panels, tile_prefetch_t kind, const prod
         }
     NO_UNROLL
     for (int64_t k = 0; k < left; k++) multiply_add(rows, panels, sums, a + k, b + k * PANEL_WIDTH, panel_step);
+    if (product->added)
+        UNROLL_ALL
+        for (int row = 0; row < rows; row++)
+            UNROLL_ALL
+            for (int i = 0; i < 2 * panels; i++)
+                sums[row][i] = rv_add(rv_load(product->sums + row * product->sums_step + i * RV_LANES), sums[row][i]);
     UNROLL_ALL
     for (int row = 0; row < rows; row++)
         UNROLL_ALL

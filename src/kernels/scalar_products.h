@@ -17,7 +17,7 @@ INLINE void multiply_row(const product_t *product, int rows, int row, int panel)
         const float number = product->a[k / TILE_CHUNK * TILE_CHUNK * rows + row * TILE_CHUNK + k % TILE_CHUNK];
         for (int column = 0; column < PANEL_WIDTH; column++) sums[column] += number * b[column];
     }
-    for (int column = 0; column < PANEL_WIDTH; column++) out[column] = sums[column];
+    for (int column = 0; column < PANEL_WIDTH; column++) out[column] = product->added ? out[column] + sums[column] : sums[column];
 }
 
 INLINE void multiply_tile(int rows, int panels, const product_t *product)

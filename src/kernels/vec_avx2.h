@@ -130,6 +130,7 @@ typedef __m256 rv;
 INLINE rv rv_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void rv_store(float *p, rv x) { _mm256_storeu_ps(p, x); }
 INLINE rv rv_set1(float x) { return _mm256_set1_ps(x); }
+INLINE rv rv_add(rv x, rv y) { return _mm256_add_ps(x, y); }
 INLINE rv rv_fma(rv x, rv y, rv z) { return _mm256_fmadd_ps(x, y, z); }
 
 #endif

@@ -92,6 +92,7 @@ typedef __m512 rv;
 INLINE rv rv_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void rv_store(float *p, rv a) { _mm512_storeu_ps(p, a); }
 INLINE rv rv_set1(float a) { return _mm512_set1_ps(a); }
+INLINE rv rv_add(rv a, rv b) { return _mm512_add_ps(a, b); }
 INLINE rv rv_fma(rv a, rv b, rv c) { return _mm512_fmadd_ps(a, b, c); }
 
 #endif
