@@ -28,7 +28,8 @@ static ffn_layer_t *unit_layer(int64_t width, uint32_t gated)
         {.role = FFN_ROLE_GATE_WEIGHT, .ndim = 2, .data = unit, .shape = {width, width}},
         {.role = FFN_ROLE_UP_BIAS, .ndim = 1, .data = ones, .shape = {width}},
     };
-    ffn_layer_options_t options = {.struct_size = sizeof options, .flags = FFN_LAYER_TRAINABLE, .activation = FFN_ACTIVATION_IDENTITY, .tensors = tensors,
+    ffn_layer_options_t options = {.struct_size = sizeof options, .flags = FFN_LAYER_TRAINABLE, .engine = test_engine(),
+                                   .activation = FFN_ACTIVATION_IDENTITY, .tensors = tensors,
                                    .tensor_count = gated ? 4 : 2};
     assert_ok(ffn_layer_create(NULL, &options, &layer));
     free(unit), free(zero), free(ones);

@@ -334,7 +334,7 @@ enum {
 enum {
     FFN_LAYER_TANH_BRANCH_SCALE = 1,  /* c = tanh(tensor): the tanh gates of Flamingo and Mllama. Needs the tensor */
     FFN_LAYER_TANH_RESIDUAL_SCALE = 2, /* a = tanh(tensor). Needs the tensor */
-    FFN_LAYER_TRAINABLE = 4           /* may be run with a tape and dropout, and be updated. Its engine is blas: auto is then, native is FFN_UNSUPPORTED */
+    FFN_LAYER_TRAINABLE = 4           /* may be run with a tape and dropout, and be updated */
 };
 
 typedef struct ffn_layer_options {
@@ -365,7 +365,8 @@ typedef struct ffn_layer_options {
 
 /* Makes a layer: checks the options, copies and packs the weights (one allocation; ffn_layer_info tells its size), and chooses engine and ISA
  * level for good. The context's threads help with the packing; NULL: the calling thread alone. *layer is NULL on failure.
- * Memory: the weights are held once. For the native engine d_ff and d_out are rounded up to whole panels (32 columns with AVX-512, else 16).
+ * Memory: the weights are held once. For the native engine d_ff and d_out are rounded up to whole panels (32 columns with AVX-512, else 16), and a
+ * trainable layer holds its matrices twice: the backward pass multiplies by their transposes.
  * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a dtype, moe with FFN_LAYER_TRAINABLE, unknown fields of a larger struct), FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_create(ffn_context_t *context, const ffn_layer_options_t *options, ffn_layer_t **layer);
 
@@ -528,8 +529,10 @@ typedef struct ffn_backward {
 /* The backward pass of the run on the tape: the exact derivatives of the loss by x, by an external residual and by each tensor of the layer that has a
  * view in `gradients` (of FFN_LAYER_TANH_* scales by the number before the tanh, of xielu's scalars by those before their softplus), through the
  * same dropout. batch and length are the run's. With 0 tokens the gradients are 0.
- * Sums over tokens: the matrices' by sgemm, the others' in float32 over 32 tokens and float64 beyond. The same bits for any number of threads of the
- * context, at a fixed number of BLAS threads. At a kink of an activation or a clamp the derivative is that of the lower side (relu at 0: 0).
+ * Sums over tokens: the vectors' in float32 over 32 tokens and float64 beyond; the matrices' by sgemm, or with the native engine as chains of
+ * multiply-adds over 256 tokens (fewer where the context's scratch_limit is too low for that), added up in their order. The same bits for any number of
+ * threads of the context; with the blas engine at a fixed number of BLAS threads. At a kink of an activation or a clamp the derivative is that of the
+ * lower side (relu at 0: 0).
  * Layouts: a matrix whose rows or columns are dense is written in place; any other goes through scratch memory of its size.
  * Aliasing: d_x and d_residual may each be d_y exactly, but not both; gradients must share no byte with each other, and their range none with d_y, d_x,
  * d_residual, x and residual.

@@ -9,7 +9,6 @@
 #include "base/structs.h"
 #include "core/fit_thread.h"
 #include "core/forward.h"
-#include "core/gemm.h"
 #include "core/training.h"
 
 #include <inttypes.h>
@@ -67,7 +66,8 @@ static ffn_status_t compute(void *argument) {
 }
 
 static uint64_t stack_of(const call_t *call) {
-    return call->tape || call->dropout.any ? ffni_gemm_general_stack() : ffni_forward_stack(call->forward.layer, call->forward.x.count);
+    const ffn_layer_t *layer = call->forward.layer;
+    return call->tape || call->dropout.any ? ffni_training_stack(layer) : ffni_forward_stack(layer, call->forward.x.count);
 }
 
 static ffn_status_t read_training(const ffn_layer_t *layer, const ffn_run_t *run, call_t *call) {

@@ -124,7 +124,7 @@ static ffn_status_t run_backward(const ffn_backward_t *given, ffn_context_t *con
     if (status) return status;
     fpenv_t saved = fpenv_enter();
     if (has_tokens)
-        status = ffni_run_on_fit_thread(ffni_gemm_general_stack(), compute, backward);
+        status = ffni_run_on_fit_thread(ffni_training_stack(backward->layer), compute, backward);
     else
         ffni_gradients_write_zeros(backward->gradients);
     fpenv_leave(saved);

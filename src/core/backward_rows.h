@@ -5,6 +5,8 @@
 
 #include "core/training.h"
 
+#include <stdatomic.h>
+
 typedef struct backward_block {
     training_block_t block;
     const backward_t *backward;
@@ -20,6 +22,8 @@ typedef struct backward_block {
     float *value, *sum;  /* [rows, d_out]: the branch, and a r + c f */
     float *d_residual;   /* [rows, d_out]: by r, where that is x or the normed x */
     float *d_input;      /* [rows, d_model]: by the input of the products */
+    depth_product_t product; /* native: threads, and scratch memory of all products */
+    atomic_int_fast64_t next; /* native: chunk that no thread has taken yet */
 } backward_block_t;
 
 /* The down product must be there: a norm or the gradient of a scale needs it. */

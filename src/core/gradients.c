@@ -21,10 +21,14 @@ static int is_matrix(int role) {
 }
 
 void ffni_gradients_multiply(const gradients_t *gradients, int role, int64_t rows, operand_t d, operand_t input, int first) {
+    int accumulate = gradients->accumulate || !first;
     if (!gradient_wanted(gradients, role)) return;
     view_t view = gradients->view[role];
     if (gradients->matrix[role]) view = ffni_view_contiguous(gradients->matrix[role], &view);
-    ffni_view_add_product(&view, rows, d, input, gradients->accumulate || !first);
+    if (gradients->native)
+        ffni_view_add_native_product(gradients->context, gradients->native, &view, rows, d, input, accumulate);
+    else
+        ffni_view_add_product(&view, rows, d, input, accumulate);
 }
 
 /* --------------------------------------------------------------------- Vectors */
@@ -39,10 +43,6 @@ static int is_summed(const gradients_t *gradients, int role) {
     return gradient_wanted(gradients, role) && !is_matrix(role) && role != FFN_ROLE_XIELU_ALPHA_P && role != FFN_ROLE_XIELU_ALPHA_N;
 }
 
-static int64_t chunks_of(int64_t rows) {
-    return (rows - 1) / GRADIENT_CHUNK + 1;
-}
-
 void ffni_gradients_lay_out(gradients_t *gradients, int64_t rows, arena_t *arena) {
     const int64_t alignment = 16;
     gradients->record = 0;
@@ -55,12 +55,14 @@ void ffni_gradients_lay_out(gradients_t *gradients, int64_t rows, arena_t *arena
         gradients->offset[role] = gradients->record;
         gradients->record += round_up(sum_width(gradients, role), alignment);
     }
-    gradients->partial = ffni_arena_take(arena, chunks_of(rows), gradients->record * (int64_t)sizeof(float));
+    gradients->partial = ffni_arena_take(arena, ffni_gradients_chunks(rows), gradients->record * (int64_t)sizeof(float));
     gradients->total = ffni_arena_take(arena, gradients->record, sizeof(double));
-    gradients->xielu = ffni_arena_take(arena, chunks_of(rows), 2 * sizeof(double));
+    gradients->xielu = ffni_arena_take(arena, ffni_gradients_chunks(rows), 2 * sizeof(double));
 }
 
-void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context) {
+void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context, const depth_product_t *native) {
+    gradients->context = context;
+    gradients->native = native;
     if (gradients->record) memset(gradients->total, 0, (size_t)gradients->record * sizeof *gradients->total);
     memset(gradients->xielu_total, 0, sizeof gradients->xielu_total);
     for (int role = 0; gradients->accumulate && role < ROLE_LIMIT; role++) {
@@ -75,13 +77,13 @@ float *ffni_gradients_sum(const gradients_t *gradients, int role, int64_t chunk)
 }
 
 void ffni_gradients_clear(const gradients_t *gradients, int64_t rows) {
-    int64_t chunks = chunks_of(rows);
+    int64_t chunks = ffni_gradients_chunks(rows);
     if (gradients->record) memset(gradients->partial, 0, (size_t)(chunks * gradients->record) * sizeof *gradients->partial);
     memset(gradients->xielu, 0, (size_t)(2 * chunks) * sizeof *gradients->xielu);
 }
 
 void ffni_gradients_collect(gradients_t *gradients, int64_t rows) {
-    for (int64_t chunk = 0; chunk < chunks_of(rows); chunk++) {
+    for (int64_t chunk = 0; chunk < ffni_gradients_chunks(rows); chunk++) {
         const float *partial = gradients->partial + chunk * gradients->record;
         for (int64_t i = 0; i < gradients->record; i++) gradients->total[i] += (double)partial[i];
         for (int i = 0; i < 2; i++) gradients->xielu_total[i] += gradients->xielu[2 * chunk + i];
@@ -133,12 +135,12 @@ static void write_vector(const gradients_t *gradients, int role) {
     }
 }
 
-void ffni_gradients_finish(gradients_t *gradients, ffn_context_t *context) {
+void ffni_gradients_finish(gradients_t *gradients) {
     for (int role = 0; role < ROLE_LIMIT; role++) {
         if (!gradient_wanted(gradients, role)) continue;
         if (gradients->matrix[role]) {
             view_t matrix = ffni_view_contiguous(gradients->matrix[role], &gradients->view[role]);
-            ffni_view_copy(context, &gradients->view[role], &matrix);
+            ffni_view_copy(gradients->context, &gradients->view[role], &matrix);
         } else if (!is_matrix(role)) {
             write_vector(gradients, role);
         }

@@ -7,8 +7,13 @@
 #include "base/arena.h"
 #include "core/gemm.h"
 #include "core/layer.h"
+#include "core/products.h"
 
 enum { GRADIENT_CHUNK = 32 }; /* rows */
+
+static inline int64_t ffni_gradients_chunks(int64_t rows) {
+    return (rows - 1) / GRADIENT_CHUNK + 1;
+}
 
 typedef struct gradients {
     const ffn_layer_t *layer;
@@ -23,6 +28,8 @@ typedef struct gradients {
     double *total;               /* [record] */
     double *xielu;               /* [chunks, 2] */
     double xielu_total[2];
+    ffn_context_t *context;
+    const depth_product_t *native; /* the native engine's threads and scratch memory; NULL: BLAS multiplies */
 } gradients_t;
 
 /* bound: the caller's views by role, checked. */
@@ -35,8 +42,8 @@ static inline int gradient_wanted(const gradients_t *gradients, int role) {
 /* Takes scratch memory for blocks of so many rows. */
 void ffni_gradients_lay_out(gradients_t *gradients, int64_t rows, arena_t *arena);
 
-/* Before the first block. */
-void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context);
+/* Before the first block. native NULL: BLAS multiplies. */
+void ffni_gradients_begin(gradients_t *gradients, ffn_context_t *context, const depth_product_t *native);
 
 /* The chunk's running sum of a vector's gradient, or NULL where it is not wanted. */
 float *ffni_gradients_sum(const gradients_t *gradients, int role, int64_t chunk);
@@ -49,7 +56,7 @@ void ffni_gradients_clear(const gradients_t *gradients, int64_t rows);
 void ffni_gradients_collect(gradients_t *gradients, int64_t rows);
 
 /* Writes what is not in the caller's arrays yet. */
-void ffni_gradients_finish(gradients_t *gradients, ffn_context_t *context);
+void ffni_gradients_finish(gradients_t *gradients);
 
 /* The gradients of no rows. */
 void ffni_gradients_write_zeros(const gradients_t *gradients);

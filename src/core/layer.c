@@ -15,6 +15,7 @@
 /* The matrices of a network, those of experts one after the other. */
 typedef struct matrices {
     float *in, *down;
+    float *back_in, *back_down; /* trainable and native: transposed */
 } matrices_t;
 
 /* Where everything is. All NULL while measuring. */
@@ -58,15 +59,20 @@ static int64_t in_columns(const config_t *config, const form_t *form) {
     return packed_columns(config, form->d_ff) * (1 + form->gated);
 }
 
+static int is_packed_twice(const config_t *config) {
+    return config->engine == FFN_ENGINE_NATIVE && (config->options.flags & FFN_LAYER_TRAINABLE);
+}
+
 static matrices_t lay_out_matrices(const config_t *config, const form_t *form, int64_t experts, arena_t *arena) {
     const int64_t element = sizeof(float);
     int64_t in_size = 0, down_size = 0;
     if (!checked_multiply(form->d_in, in_columns(config, form) * element, &in_size) ||
         !checked_multiply(form->d_ff, packed_columns(config, form->d_out) * element, &down_size))
         arena->overflowed = 1;
-    matrices_t matrices;
-    matrices.in = ffni_arena_take(arena, experts, in_size);
-    matrices.down = ffni_arena_take(arena, experts, down_size);
+    matrices_t matrices = {.in = ffni_arena_take(arena, experts, in_size), .down = ffni_arena_take(arena, experts, down_size)};
+    if (!is_packed_twice(config)) return matrices;
+    matrices.back_in = ffni_arena_take(arena, packed_columns(config, form->d_in), form->d_ff * (1 + form->gated) * element);
+    matrices.back_down = ffni_arena_take(arena, packed_columns(config, form->d_ff), form->d_out * element);
     return matrices;
 }
 
@@ -138,6 +144,18 @@ static void describe_network(ffn_layer_t *layer, const config_t *config, const f
     layer->packed[form->down] = packed_matrix(config, matrices->down, form->d_out, form->d_ff, 0, 1);
 }
 
+/* The transposed weights. Gate and up are one matrix there, gate's rows first, as in a row of pre-activations. */
+static void describe_back(ffn_layer_t *layer, const config_t *config, const form_t *form, const matrices_t *matrices) {
+    int64_t width = config->kernels->panel_width, gate_size = form->d_ff * width;
+    panels_t in = {.data = matrices->back_in, .columns = form->d_in, .depth = form->d_ff, .width = width, .step = (1 + form->gated) * gate_size};
+    if (form->gated) {
+        layer->packed_back[form->gate] = in;
+        in.data += gate_size;
+    }
+    layer->packed_back[form->up] = in;
+    layer->packed_back[form->down] = packed_matrix(config, matrices->back_down, form->d_ff, form->d_out, 0, 1);
+}
+
 static void describe_tensor(ffn_layer_t *layer, const config_t *config, int role, float *data) {
     int64_t rows = rows_of(config, role), columns = columns_of(config, role);
     if (ffni_roles[role].ndim == 1) {
@@ -153,6 +171,7 @@ static void describe(ffn_layer_t *layer, const layout_t *layout, const config_t 
     form_t expert = expert_form(config), shared = shared_form(config);
     describe_network(layer, config, &expert, &layout->expert);
     if (shared.d_ff) describe_network(layer, config, &shared, &layout->shared);
+    if (is_packed_twice(config)) describe_back(layer, config, &expert, &layout->expert);
     for (int role = 0; role < ROLE_LIMIT; role++)
         if (layout->tensor[role]) describe_tensor(layer, config, role, layout->tensor[role]);
 }
@@ -228,6 +247,7 @@ static void configure(ffn_layer_t *layer, const layout_t *layout, const config_t
         if (options->norm[slot] != FFN_NORM_NONE) layer->norm[slot] = resolve_norm(layout, options, slot);
     }
     layer->in_weight = layout->expert.in, layer->down_weight = layout->expert.down;
+    layer->back_in_weight = layout->expert.back_in, layer->back_down_weight = layout->expert.back_down;
     layer->gate_bias = tensor[FFN_ROLE_GATE_BIAS], layer->up_bias = tensor[FFN_ROLE_UP_BIAS], layer->down_bias = tensor[FFN_ROLE_DOWN_BIAS];
     layer->branch_scale = layout->branch_scale ? layout->branch_scale : tensor[FFN_ROLE_BRANCH_SCALE];
     layer->residual_scale = layout->residual_scale ? layout->residual_scale : tensor[FFN_ROLE_RESIDUAL_SCALE];
@@ -324,6 +344,10 @@ void ffni_layer_write(ffn_layer_t *layer, ffn_context_t *context, int role, int6
         view_t stored = stored_of(layer, role, expert);
         ffni_view_copy(context, &stored, view);
     }
+    if (!layer->packed_back[role].data) return;
+    view_t transposed = {.data = view->data, .rows = view->columns, .columns = view->rows, .row_stride = view->column_stride,
+                         .column_stride = view->row_stride};
+    ffni_panels_pack(context, &layer->packed_back[role], &transposed);
 }
 
 void ffni_layer_delete(ffn_layer_t *layer) {

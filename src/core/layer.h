@@ -27,12 +27,15 @@ struct ffn_layer {
     const float *in_weight;   /* [d_model (d_latent), hidden_width] */
     const float *down_weight; /* [d_ff, d_out] */
     int64_t in_panels, down_panels;
+    const float *back_in_weight;   /* trainable and native: panels of the transposed weights, which the backward pass multiplies by; [hidden_width, d_model] */
+    const float *back_down_weight; /* [d_out, d_ff] */
     const float *gate_bias, *up_bias, *down_bias;
     const float *branch_bias;             /* [d_out], of the whole branch: down_bias, or the combine bias */
     float *branch_scale, *residual_scale; /* [d_out], tanh applied */
 
     view_t stored[ROLE_LIMIT]; /* every tensor as it was given, [out, in]; of packed matrices the shape alone. Of an expert's role the first expert's */
     panels_t packed[ROLE_LIMIT]; /* the matrices of the native engine, and those of a router for either */
+    panels_t packed_back[ROLE_LIMIT]; /* trainable and native: the matrices, transposed */
     int64_t expert_step[ROLE_LIMIT]; /* elements from an expert's to the next expert's */
     sizes_t sizes;
 

@@ -65,38 +65,55 @@ typedef struct part {
     int64_t k, depth, whole_depth;
     int panels_log;
     const float *b, *next;
-    float *sums;
-    int64_t sums_step;
+    sums_t sums;
 } part_t;
+
+/* The sums of the tile that comes next, while those of this one are worked on. */
+static void fetch_next_sums(const tiling_t *tiling, const part_t *part, int64_t tile) {
+    enum { LINE = 16 };
+    int64_t width = tiling->kernels->panel_width, next = tile + 1 < tiling->tiles ? tile + 1 : 0;
+    int64_t rows = ffni_tile_rows(tiling, next), step = part->sums.step;
+    const float *sums = part->sums.data + ffni_tile_start(tiling, next) * step + (next ? 0 : width << part->panels_log);
+    for (int64_t row = 0; row < rows; row++, sums += step)
+        for (int64_t i = 0; i < width; i += LINE) __builtin_prefetch(sums + i, 1, 2);
+}
+
+static void multiply_tile(const tiling_t *tiling, const part_t *part, int64_t rows, product_t product) {
+    int64_t chain = part->sums.chain ? part->sums.chain : part->depth, width = tiling->kernels->panel_width;
+    product_fn *multiply = tiling->kernels->product[tiling->prefetch][part->panels_log][rows];
+    for (int64_t k = 0; k < part->depth; k += chain) {
+        product.depth = minimum(chain, part->depth - k);
+        multiply(&product);
+        product.a += chain * rows, product.b += chain * width, product.prefetch += chain * product.prefetch_step;
+        product.added = 1;
+    }
+}
 
 static void multiply_part(const tiling_t *tiling, const float *a, const part_t *part) {
     int64_t width = tiling->kernels->panel_width, line = width * (int64_t)sizeof *a;
-    product_t product = {.depth = part->depth, .b = part->b, .panel_step = part->whole_depth * width, .sums_step = part->sums_step,
-                         .continued = part->k > 0};
+    product_t product = {.b = part->b, .panel_step = part->whole_depth * width, .sums_step = part->sums.step, .continued = part->k > 0,
+                         .added = part->sums.added};
     product.prefetch_step = tiling->prefetch == PREFETCH_NEXT ? (line - 1) / tiling->tiles + 1 : AHEAD_BYTES;
     for (int64_t tile = 0; tile < tiling->tiles; tile++) {
         int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
         product.a = a + ffni_tiled_size(start, part->whole_depth) + part->k * rows;
-        product.sums = part->sums + start * part->sums_step;
+        product.sums = part->sums.data + start * part->sums.step;
         product.prefetch = (const char *)part->next + tile * part->depth * product.prefetch_step;
-        tiling->kernels->product[tiling->prefetch][part->panels_log][rows](&product);
+        if (part->sums.far) fetch_next_sums(tiling, part, tile);
+        multiply_tile(tiling, part, rows, product);
     }
 }
 
-void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums) {
-    ffni_multiply_into(tiling, a, depth, b, panels, sums, panels * tiling->kernels->panel_width);
-}
-
-void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums, int64_t sums_step) {
-    int64_t width = tiling->kernels->panel_width, block = depth_block(tiling, depth), panel_step = depth * width;
-    part_t part = {.whole_depth = depth, .sums_step = sums_step};
+void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, sums_t sums) {
+    int64_t width = tiling->kernels->panel_width, block = sums.chain ? depth : depth_block(tiling, depth), panel_step = depth * width;
+    part_t part = {.whole_depth = depth, .sums = sums};
     for (part.k = 0; part.k < depth; part.k += block) {
         part.depth = minimum(block, depth - part.k);
         for (int64_t panel = 0, taken; panel < panels; panel += taken) {
             for (part.panels_log = tiling->panels_log; (1 << part.panels_log) > panels - panel;) part.panels_log--;
             taken = (int64_t)1 << part.panels_log;
             part.b = b + panel * panel_step + part.k * width;
-            part.sums = sums + panel * width;
+            part.sums.data = sums.data + panel * width;
             if (panel + taken < panels)
                 part.next = part.b + taken * panel_step;
             else /* the next part of the depth, or the next group */
@@ -104,4 +121,12 @@ void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, c
             multiply_part(tiling, a, &part);
         }
     }
+}
+
+void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums, int64_t sums_step) {
+    ffni_multiply_sums(tiling, a, depth, b, panels, (sums_t){.data = sums, .step = sums_step});
+}
+
+void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums) {
+    ffni_multiply_into(tiling, a, depth, b, panels, sums, panels * tiling->kernels->panel_width);
 }

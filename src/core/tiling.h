@@ -34,4 +34,15 @@ void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const 
 /* The same, with rows of sums sums_step apart, at least panels * width. */
 void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums, int64_t sums_step);
 
+/* Where the sums of a product go in other ways: panels stand side by side in each row. */
+typedef struct sums {
+    float *data;
+    int64_t step;  /* from a row to the next, in elements */
+    int64_t chain; /* numbers in a row of multiply-adds: what one makes is added to those before. 0: all, one chain */
+    int added;     /* to what is there */
+    int far;       /* what is there may be in no cache: it is fetched in time */
+} sums_t;
+
+void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, sums_t sums);
+
 #endif

@@ -2,18 +2,31 @@
  * The steps that the passes of training share: from x to the pre-activations, and from a row of products to the rows behind it. */
 #include "core/training.h"
 
+#include "base/checked.h"
 #include "core/parallel.h"
 #include "core/steps.h"
 
 #include <limits.h>
 #include <string.h>
 
-ffn_status_t ffni_training_rows(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, int64_t most, block_bytes_fn *bytes,
-                                int64_t *rows) {
-    while (most && context->scratch_limit && bytes(layer, most) > context->scratch_limit) most /= 2;
-    if (!most) return ffni_context_limit_error(context, bytes(layer, 1));
+enum { SHARED_WORK = 1 << 20 }; /* multiply-adds that are worth waking a thread for, as in plan.c */
+
+static int64_t useful_slots(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
+    if (!training_is_native(layer)) return 1;
+    return (double)layer->weight_bytes / 4 * (double)tokens < SHARED_WORK ? 1 : context->threads_requested;
+}
+
+/* The rows of a block do not depend on the threads: what is summed chunk by chunk must not. */
+ffn_status_t ffni_training_plan(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, int64_t most, block_bytes_fn *bytes,
+                                training_plan_t *plan) {
+    uint64_t limit = context->scratch_limit ? context->scratch_limit : UINT64_MAX;
+    while (most && bytes(layer, most, 1) > limit) most /= 2;
+    if (!most) return ffni_context_limit_error(context, bytes(layer, 1, 1));
     int64_t blocks = (tokens - 1) / most + 1;
-    *rows = (tokens - 1) / blocks + 1;
+    plan->rows = (tokens - 1) / blocks + 1;
+    if (training_is_native(layer) && blocks > 1) plan->rows = most; /* whole chains and chunks */
+    plan->slots = useful_slots(layer, context, tokens);
+    while (plan->slots > 1 && bytes(layer, plan->rows, plan->slots) > limit) plan->slots--;
     return FFN_OK;
 }
 
@@ -22,20 +35,31 @@ ffn_status_t ffni_training_scratch(const ffn_layer_t *layer, const ffn_context_t
     block_bytes_fn *const passes[] = {ffni_training_forward_bytes, ffni_training_backward_bytes};
     *bytes = 0;
     for (int i = 0; tokens && i < 2; i++) {
-        int64_t rows;
-        ffn_status_t status = ffni_training_rows(layer, context, INT64_MAX, TRAINING_ROWS, passes[i], &rows);
+        training_plan_t plan;
+        ffn_status_t status = ffni_training_plan(layer, context, INT64_MAX, TRAINING_ROWS, passes[i], &plan);
         if (status) return status;
-        uint64_t need = passes[i](layer, tokens < TRAINING_ROWS ? tokens : TRAINING_ROWS);
+        uint64_t need = passes[i](layer, minimum(tokens, TRAINING_ROWS), useful_slots(layer, context, tokens));
         if (context->scratch_limit && need > context->scratch_limit) need = context->scratch_limit;
         if (need > *bytes) *bytes = need;
     }
     return FFN_OK;
 }
 
-static void input_rows(void *data, int64_t begin, int64_t end) {
+static int input_in_place(const training_block_t *block) {
+    const rows_t *x = block->x;
+    return block->layer->norm_slot[FFN_NORM_IN] == FFN_NORM_NONE && x->length == x->count && x->row_stride / 4 <= INT_MAX;
+}
+
+void ffni_training_place_input(training_block_t *block) {
+    int in_place = input_in_place(block);
+    block->input = in_place ? rows_at(block->x, block->begin) : block->input_rows;
+    block->input_stride = in_place ? block->x->row_stride / 4 : block->layer->d_model;
+}
+
+void ffni_training_take_rows(void *data, int64_t begin, int64_t end) {
     const training_block_t *block = data;
     int64_t width = block->layer->d_model;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin; block->input == block->input_rows && i < end; i++) {
         const float *x = rows_at(block->x, block->begin + i);
         float *input = block->input_rows + i * width;
         if (block->layer->norm_slot[FFN_NORM_IN] != FFN_NORM_NONE)
@@ -45,25 +69,10 @@ static void input_rows(void *data, int64_t begin, int64_t end) {
     }
 }
 
-static int input_in_place(const training_block_t *block) {
-    const rows_t *x = block->x;
-    return block->layer->norm_slot[FFN_NORM_IN] == FFN_NORM_NONE && x->length == x->count && x->row_stride / 4 <= INT_MAX;
-}
-
 void ffni_training_take_input(training_block_t *block) {
-    if (input_in_place(block)) {
-        block->input = rows_at(block->x, block->begin);
-        block->input_stride = block->x->row_stride / 4;
-        return;
-    }
-    block->input = block->input_rows;
-    block->input_stride = block->layer->d_model;
-    ffni_parallel_rows(block->context, block->rows, block->layer->d_model, input_rows, block);
-}
-
-void ffni_training_project_in(const training_block_t *block, float *hidden) {
-    const ffn_layer_t *layer = block->layer;
-    ffni_gemm(block->rows, layer->hidden_width, layer->d_model, block->input, block->input_stride, layer->in_weight, hidden);
+    ffni_training_place_input(block);
+    if (block->input == block->input_rows)
+        ffni_parallel_rows(block->context, block->rows, block->layer->d_model, ffni_training_take_rows, block);
 }
 
 /* ------------------------------------------------------------------- Row by row */

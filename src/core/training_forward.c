@@ -2,13 +2,17 @@
  * The forward pass of training: dropout on the way, and what the backward pass needs left on the tape. */
 #include "base/checked.h"
 #include "core/parallel.h"
+#include "core/products.h"
 #include "core/steps.h"
 #include "core/training.h"
+
+#include <stdatomic.h>
 
 typedef struct scratch {
     float *input;  /* [rows, d_model] */
     float *hidden; /* [rows, hidden_width]: pre-activations, which the activated row then replaces; on the tape, the activated rows alone */
     float *value;  /* [rows, d_out]: the down product, and what becomes of it */
+    float *product;
 } scratch_t;
 
 typedef struct pass {
@@ -25,12 +29,19 @@ static scratch_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena)
     scratch.input = ffni_arena_take(arena, rows, layer->d_model * element);
     scratch.hidden = ffni_arena_take(arena, rows, layer->hidden_width * element);
     scratch.value = ffni_arena_take(arena, rows, layer->d_out * element);
+    scratch.product = ffni_arena_take(arena, ffni_training_product_size(layer, rows), element);
     return scratch;
 }
 
-uint64_t ffni_training_forward_bytes(const ffn_layer_t *layer, int64_t rows) {
+/* Rows that one thread takes through the layer. */
+static int64_t rows_of_slot(const ffn_layer_t *layer, int64_t rows) {
+    return training_is_native(layer) ? minimum(rows, PRODUCT_ROWS) : rows;
+}
+
+/* With the native engine each thread has a scratch of its own. */
+uint64_t ffni_training_forward_bytes(const ffn_layer_t *layer, int64_t rows, int64_t slots) {
     arena_t measure = {0};
-    lay_out(layer, rows, &measure);
+    for (int64_t slot = 0; slot < slots; slot++) lay_out(layer, rows_of_slot(layer, rows), &measure);
     return measure.overflowed ? UINT64_MAX : measure.used;
 }
 
@@ -68,26 +79,54 @@ static void run_block(pass_t *pass, const ffn_tape_t *tape) {
     ffni_training_take_input(block);
     ffni_training_project_in(block, pass->hidden);
     ffni_parallel_rows(block->context, block->rows, layer->hidden_width, activate_rows, pass);
-    ffni_gemm(block->rows, layer->d_out, layer->d_ff, pass->act, pass->act_stride, layer->down_weight, pass->branch);
+    ffni_training_project_down(block, pass->act, pass->act_stride, pass->branch);
     ffni_parallel_rows(block->context, block->rows, layer->d_out, finish_rows, pass);
+}
+
+typedef struct run {
+    const forward_t *forward;
+    const dropout_t *dropout;
+    ffn_tape_t *tape;
+    int64_t rows; /* of a block */
+    atomic_int_fast64_t next;
+} run_t;
+
+/* One slot's share of the blocks: those that it finds. With the blas engine there is one slot, and the context's threads share each block. */
+static void work_on_blocks(void *data, int64_t slot) {
+    run_t *run = data;
+    const forward_t *forward = run->forward;
+    const ffn_layer_t *layer = forward->layer;
+    arena_t arena = {.base = forward->context->scratch};
+    scratch_t scratch = lay_out(layer, run->rows, &arena);
+    while (slot-- > 0) scratch = lay_out(layer, run->rows, &arena);
+    pass_t pass = {.block = {.layer = layer, .kernels = layer->kernels->training, .context = training_is_native(layer) ? NULL : forward->context,
+                             .x = &forward->x, .residual = &forward->residual, .dropout = run->dropout, .input_rows = scratch.input,
+                             .product_scratch = scratch.product},
+                   .scratch = scratch, .y = &forward->y};
+    int64_t tokens = forward->x.count;
+    while ((pass.block.begin = atomic_fetch_add_explicit(&run->next, run->rows, memory_order_relaxed)) < tokens) {
+        pass.block.rows = minimum(run->rows, tokens - pass.block.begin);
+        run_block(&pass, run->tape);
+    }
+}
+
+/* Native: as many blocks for each thread. What a token becomes does not depend on its block. */
+static int64_t share_rows(const training_plan_t *plan, int64_t tokens) {
+    int64_t blocks = round_up((tokens - 1) / plan->rows + 1, plan->slots);
+    return (tokens - 1) / blocks + 1;
 }
 
 ffn_status_t ffni_training_forward(const forward_t *forward, const dropout_t *dropout, ffn_tape_t *tape) {
     const ffn_layer_t *layer = forward->layer;
-    int64_t tokens = forward->x.count, rows;
-    ffn_status_t status = ffni_training_rows(layer, forward->context, tokens, TRAINING_ROWS, ffni_training_forward_bytes, &rows);
-    if (!status) status = ffni_context_scratch(forward->context, ffni_training_forward_bytes(layer, rows));
+    int64_t tokens = forward->x.count;
+    training_plan_t plan;
+    int64_t most = rows_of_slot(layer, TRAINING_ROWS);
+    ffn_status_t status = ffni_training_plan(layer, forward->context, tokens, most, ffni_training_forward_bytes, &plan);
+    if (!status) status = ffni_context_scratch(forward->context, ffni_training_forward_bytes(layer, plan.rows, plan.slots));
     if (!status && tape) status = ffni_tape_reserve(tape, layer, tokens);
     if (status) return status;
-    arena_t arena = {.base = forward->context->scratch};
-    pass_t pass = {.block = {.layer = layer, .kernels = layer->kernels->training, .context = forward->context, .x = &forward->x,
-                             .residual = &forward->residual, .dropout = dropout},
-                   .scratch = lay_out(layer, rows, &arena), .y = &forward->y};
-    pass.block.input_rows = pass.scratch.input;
-    for (int64_t begin = 0; begin < tokens; begin += rows) {
-        pass.block.begin = begin;
-        pass.block.rows = minimum(rows, tokens - begin);
-        run_block(&pass, tape);
-    }
+    run_t run = {.forward = forward, .dropout = dropout, .tape = tape, .rows = share_rows(&plan, tokens)};
+    atomic_init(&run.next, 0);
+    ffni_parallel_slots(forward->context, plan.slots, work_on_blocks, &run);
     return FFN_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Telling which views BLAS can work on, and in which order. */
+ * Telling which views products can work on, and in which order. */
 #include "core/view_products.h"
 
 #include <limits.h>
@@ -43,6 +43,17 @@ void ffni_view_add_product(const view_t *view, int64_t rows, operand_t d, operan
         input.transposed = 1;
         ffni_gemm_general(view->columns, view->rows, rows, input, d, accumulate, c, column_length(view));
     }
+}
+
+void ffni_view_add_native_product(ffn_context_t *context, const depth_product_t *native, const view_t *view, int64_t rows, operand_t d, operand_t input,
+                                  int accumulate) {
+    int by_rows = has_dense_rows(view);
+    operand_t a = by_rows ? d : input, b = by_rows ? input : d;
+    depth_product_t product = *native;
+    product.rows = by_rows ? view->rows : view->columns, product.columns = by_rows ? view->columns : view->rows, product.depth = rows;
+    product.a = a.data, product.a_stride = a.stride, product.b = b.data, product.b_stride = b.stride;
+    product.c = (float *)(void *)view->data, product.c_stride = by_rows ? row_length(view) : column_length(view), product.accumulate = accumulate;
+    ffni_depth_product(context, &product);
 }
 
 operand_t ffni_view_operand(const view_t *view) {

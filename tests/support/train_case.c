@@ -52,7 +52,6 @@ void train_make(train_t *train, const train_case_t *is)
     train->tokens = is->batch * is->length;
     test_layer_describe(&train->test, &is->layer);
     train->test.options.flags |= FFN_LAYER_TRAINABLE;
-    train->test.options.engine = FFN_ENGINE_AUTO;
     test_layer_create(&train->test);
     rng_t rng = rng_make(train->test.is.seed ^ 0x7e57);
     const int64_t in = train->tokens * train->test.is.d_model, out = train->tokens * train->test.is.d_out;

@@ -97,7 +97,7 @@ class Layer:
     latent_in, latent_out, their biases                                       projections around the routed experts: [d_latent, d_model], [d_out, d_latent]
     d_model, d_ff, d_out  to be checked against the tensors' shapes; 0: taken from them
     engine, max_isa       "auto", "blas", "native"; "auto", "scalar", "avx2", "avx512": no level above it
-    trainable             may be called with a tape and dropout, and be updated; its engine is then blas
+    trainable             may be called with a tape and dropout, and be updated
     context               a Context whose threads help with packing
     allocator             an Allocator for the layer's memory
 

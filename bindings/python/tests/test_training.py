@@ -291,7 +291,6 @@ def test_training_takes_a_trainable_layer(weights, random):
         lambda: layer(random(2, 24), dropout=libffn.Dropout(hidden=0.5)),
         lambda: layer.update(up=weights["up"]),
         lambda: libffn.Tape().reserve(layer, 3),
-        lambda: libffn.Layer(**weights, trainable=True, engine="native"),
     ):
         with pytest.raises(libffn.UnsupportedError, match="TRAINABLE"):
             action()
