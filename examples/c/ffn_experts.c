@@ -96,7 +96,7 @@ static void route(const router_t *router, const states_t *states, const float *l
 
 /* The load as the router has it, and after DeepSeek-V3's bias has followed it for a while. */
 static void balance(const states_t *states) {
-    enum { EXPERTS = 8, TOP_K = 2, STEPS = 2000 };
+    enum { EXPERTS = 8, TOP_K = 2, STEPS = 500 };
     int64_t counts[EXPERTS];
     ffn_moe_statistics_t statistics;
     router_t router = {EXPERTS, TOP_K, room_for(EXPERTS * states->d_model, sizeof(float)), room_for(EXPERTS, sizeof(float))};

@@ -106,6 +106,21 @@ def test_students_learn_a_layer(tmp_path, random):
     assert "must be of one shape" in example.run("--state", "other.safetensors").stderr
 
 
+def test_experts_are_balanced(tmp_path, random):
+    """Rows with a direction in common, which favours some experts."""
+    np.save(tmp_path / "x.npy", random(4, 150, 12) + 2 * random(12))
+    command = [sys.executable, "-B", EXAMPLES / "balance_experts.py", "x.npy", "--experts", "6", "--steps", "600"]
+    environment = {**os.environ, "MPLCONFIGDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "600 tokens, each to 2 of 6 experts" in done.stdout, done.stdout + done.stderr
+    before, after = (float(entropy) for entropy in re.findall(r"entropy (\d\.\d+) of at most 1\.792", done.stdout))
+    assert before < after and after > 1.78
+    shares = [float(share) for share in re.findall(r"^expert +\d +(\d+\.\d)%", done.stdout, re.MULTILINE)]
+    assert len(shares) == 12 and abs(sum(shares[:6]) - 100) < 0.4 and max(shares[6:]) < max(shares[:6]) / 2
+    refused = subprocess.run([*command, "--top-k", "7"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert refused.returncode == 1 and refused.stderr.startswith("balance_experts: ") and "7" in refused.stderr
+
+
 @pytest.fixture
 def minilm():
     pytest.importorskip("tokenizers", reason="./dev test --long fetches it")
