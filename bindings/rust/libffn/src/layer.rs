@@ -3,6 +3,9 @@ use std::fmt;
 use std::mem::{size_of, size_of_val};
 use std::ptr::{null, null_mut, NonNull};
 
+use crate::moe::Mixture;
+use crate::moe_layer::Particular;
+use crate::run::Widths;
 use crate::{allocator, error::check, sys, Activation, Context, Engine, Error, Isa, LayerOptions, Norm, NormSlot, Residual, Result, Role, Run};
 use crate::{Recorded, Tape, Tensor, TensorMut};
 
@@ -25,8 +28,7 @@ use crate::{Recorded, Tape, Tensor, TensorMut};
 /// ```
 pub struct Layer {
     raw: NonNull<sys::ffn_layer_t>,
-    d_model: usize,
-    d_out: usize,
+    widths: Widths,
     _allocator: allocator::Kept,
 }
 
@@ -48,6 +50,8 @@ impl Layer {
 
     fn create(context: *mut sys::ffn_context_t, options: &LayerOptions, tensors: &[Tensor<'_>]) -> Result<Self> {
         let mut given = options.raw();
+        let moe = options.get_moe().map(Mixture::raw);
+        given.moe = moe.as_ref().map_or(null(), |moe| moe);
         given.tensors = tensors.as_ptr().cast(); // a Tensor is an ffn_tensor_t
         given.tensor_count = tensors.len() as u64;
         Self::adopt(options, |allocator, raw| {
@@ -67,9 +71,10 @@ impl Layer {
         let mut raw = null_mut();
         make(hook.as_ref().map_or(null(), |hook| hook), &mut raw)?;
         let raw = NonNull::new(raw).expect("a layer that was made");
-        let mut layer = Layer { raw, d_model: 0, d_out: 0, _allocator: kept };
+        let mut layer = Layer { raw, widths: Widths::default(), _allocator: kept };
         let info = layer.info();
-        (layer.d_model, layer.d_out) = (info.d_model(), info.d_out());
+        let (d_model, d_out) = (info.d_model(), info.d_out());
+        layer.widths = Widths { d_model, d_out, experts: info.experts() + info.identity_experts(), top_k: info.top_k() };
         Ok(layer)
     }
 
@@ -92,8 +97,8 @@ impl Layer {
 
     #[inline]
     fn forward_raw(&self, context: *mut sys::ffn_context_t, x: &[f32], y: &mut [f32]) -> Result<()> {
-        let tokens = x.len() / self.d_model;
-        if x.len() != tokens * self.d_model || Some(y.len()) != tokens.checked_mul(self.d_out) {
+        let tokens = x.len() / self.widths.d_model;
+        if x.len() != tokens * self.widths.d_model || Some(y.len()) != tokens.checked_mul(self.widths.d_out) {
             return Err(self.wrong_lengths(x.len(), y.len()));
         }
         // SAFETY: a live layer, a live context or NULL, and tokens dense rows in both slices, which do not overlap.
@@ -102,7 +107,7 @@ impl Layer {
 
     #[cold]
     fn wrong_lengths(&self, x: usize, y: usize) -> Error {
-        let (d_model, d_out) = (self.d_model, self.d_out);
+        let (d_model, d_out) = (self.widths.d_model, self.widths.d_out);
         Error::invalid(format!("x has {x} numbers and y {y}, must have tokens * {d_model} (d_model) and tokens * {d_out} (d_out)"))
     }
 
@@ -120,7 +125,8 @@ impl Layer {
 
     #[inline]
     fn run_raw(&self, context: *mut sys::ffn_context_t, run: Run<'_, '_>) -> Result<()> {
-        let given = run.describe(self.d_model, self.d_out)?;
+        let (mut given, mut moe) = run.describe(&self.widths)?;
+        given.moe = moe.as_mut().map_or(null(), Particular::link);
         // SAFETY: a live layer, a live context or NULL, and rows that were checked to lie within their slices.
         check(unsafe { sys::ffn_layer_run(self.raw.as_ptr(), context, &given) })
     }
@@ -138,7 +144,8 @@ impl Layer {
     }
 
     fn record_raw<'t>(&'t self, context: *mut sys::ffn_context_t, tape: &'t mut Tape, run: Run<'t, '_>) -> Result<Recorded<'t>> {
-        let mut given = run.describe(self.d_model, self.d_out)?;
+        let (mut given, mut moe) = run.describe(&self.widths)?;
+        given.moe = moe.as_mut().map_or(null(), Particular::link);
         given.tape = tape.as_mut_ptr();
         // SAFETY: as in run_raw; what the tape borrows is borrowed for as long as what is given back lives.
         check(unsafe { sys::ffn_layer_run(self.raw.as_ptr(), context, &given) })?;
@@ -217,12 +224,12 @@ impl Layer {
 
     /// Width of an input row.
     pub fn d_model(&self) -> usize {
-        self.d_model
+        self.widths.d_model
     }
 
     /// Width of an output row.
     pub fn d_out(&self) -> usize {
-        self.d_out
+        self.widths.d_out
     }
 
     /// The handle, for calls into [`sys`](crate::sys). It lives as long as the layer.
@@ -302,6 +309,36 @@ impl LayerInfo {
     /// Numbers in the tensor of a role; 0 for an absent one.
     pub fn parameters_of(&self, role: Role) -> i64 {
         self.0.parameters_of.get(role.to_raw() as usize).copied().unwrap_or(0)
+    }
+
+    /// Experts with weights, of a mixture; 0 of a dense layer, as the next four.
+    pub fn experts(&self) -> usize {
+        self.0.experts as usize
+    }
+
+    /// Experts that return their input.
+    pub fn identity_experts(&self) -> usize {
+        self.0.identity_experts as usize
+    }
+
+    /// Choices of a token.
+    pub fn top_k(&self) -> usize {
+        self.0.top_k as usize
+    }
+
+    /// Hidden width of the shared experts.
+    pub fn d_shared(&self) -> usize {
+        self.0.d_shared as usize
+    }
+
+    /// Width of the latent projections.
+    pub fn d_latent(&self) -> usize {
+        self.0.d_latent as usize
+    }
+
+    /// Numbers that a token meets: all but those of experts - top_k experts.
+    pub fn active_parameters(&self) -> i64 {
+        self.0.active_parameters
     }
 
     /// Memory that the layer holds.

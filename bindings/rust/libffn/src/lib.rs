@@ -32,6 +32,7 @@
 //!   thread alone, in scratch memory that the thread keeps.
 //! - A layer made with [`LayerFlags::TRAINABLE`] is trained: [`Layer::record`] runs it onto a [`Tape`], [`Recorded::backward`] gives gradients,
 //!   [`adamw_step`] and [`Layer::update`] take the step.
+//! - [`moe`] has the routers of mixtures of experts, their helpers and losses; [`LayerOptions::moe`] makes a layer a mixture.
 //! - Strides are in bytes.
 //! - A failure is an [`Error`] with the library's status and sentence, and nothing else has happened. The library never prints, never aborts,
 //!   and changes no global state. What the borrow checker rules out is not asked at run time: arrays that overlap, a context used twice.
@@ -138,6 +139,11 @@ mod init;
 mod layer;
 #[cfg(feature = "io")]
 mod model;
+pub mod moe;
+mod moe_constants;
+mod moe_layer;
+mod moe_losses;
+mod moe_training;
 mod optimisers;
 mod options;
 mod parallel;

@@ -2,6 +2,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::moe::Mixture;
 use crate::{sys, Activation, Allocator, Engine, Isa, LayerFlags, Norm, NormSlot, Residual};
 
 /// The configuration of a layer: the fields of `ffn_layer_options_t` by their names. What is not set has the default of the header.
@@ -16,6 +17,7 @@ use crate::{sys, Activation, Allocator, Engine, Isa, LayerFlags, Norm, NormSlot,
 pub struct LayerOptions {
     raw: sys::ffn_layer_options_t, // its pointers are NULL
     allocator: Option<Arc<dyn Allocator>>,
+    moe: Option<Mixture>,
 }
 
 // SAFETY: the pointers of raw are NULL; the allocator is Send and Sync.
@@ -73,7 +75,7 @@ impl LayerOptions {
     /// All defaults; an activation must be set.
     pub fn new() -> Self {
         let raw = sys::ffn_layer_options_t { struct_size: std::mem::size_of::<sys::ffn_layer_options_t>() as u32, ..Default::default() };
-        LayerOptions { raw, allocator: None }
+        LayerOptions { raw, allocator: None, moe: None }
     }
 
     setters! {
@@ -120,6 +122,16 @@ impl LayerOptions {
         self
     }
 
+    /// Makes the branch a mixture of experts.
+    pub fn moe(&mut self, mixture: &Mixture) -> &mut Self {
+        self.moe = Some(*mixture);
+        self
+    }
+
+    pub(crate) fn get_moe(&self) -> Option<&Mixture> {
+        self.moe.as_ref()
+    }
+
     /// The activation that is set; of a model's layer [`Activation::NONE`] where its config.json has a name that is not known.
     pub fn get_activation(&self) -> Activation {
         Activation::from_raw(self.raw.activation)
@@ -138,7 +150,7 @@ impl LayerOptions {
     #[cfg(feature = "io")]
     pub(crate) fn from_raw(raw: sys::ffn_layer_options_t) -> Self {
         debug_assert!(raw.tensors.is_null() && raw.moe.is_null() && raw.allocator.is_null());
-        LayerOptions { raw, allocator: None }
+        LayerOptions { raw, allocator: None, moe: None }
     }
 }
 

@@ -1,4 +1,5 @@
 //! A run: sequences with strides, an external residual, in place.
+use crate::moe_layer::{Dispatch, Particular};
 use crate::{sys, Dropout, Error, Result};
 
 /// The arrays of one run, for [`Layer::run`](crate::Layer::run). Strides are in bytes; rows are dense.
@@ -25,6 +26,7 @@ pub struct Run<'x, 'y> {
     y: &'y mut [f32],
     residual: External<'x>,
     dropout: Option<&'x Dropout>,
+    moe: Option<Dispatch<'x, 'y>>,
     rows: Option<(usize, usize)>,
     x_stride: [usize; 2],
     y_stride: [usize; 2],
@@ -44,7 +46,7 @@ impl<'x, 'y> Run<'x, 'y> {
     pub fn new(x: &'x [f32], y: &'y mut [f32]) -> Self {
         let zero = [0; 2];
         let residual = External::Absent;
-        Run { x: Some(x), y, residual, dropout: None, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
+        Run { x: Some(x), y, residual, dropout: None, moe: None, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
     }
 
     /// The output in place of the input.
@@ -76,6 +78,12 @@ impl<'x, 'y> Run<'x, 'y> {
         self
     }
 
+    /// What is particular to a run of a mixture of experts.
+    pub fn moe(mut self, dispatch: Dispatch<'x, 'y>) -> Self {
+        self.moe = Some(dispatch);
+        self
+    }
+
     /// Bytes from sequence to sequence and from row to row of x. 0: the rows' length, and length times the row stride. In place y's are taken.
     pub fn x_stride(mut self, sequence: usize, row: usize) -> Self {
         self.x_stride = [sequence, row];
@@ -94,9 +102,10 @@ impl<'x, 'y> Run<'x, 'y> {
         self
     }
 
-    /// For the C interface: every row lies within its slice.
+    /// For the C interface: every row lies within its slice. `moe` is for the caller to link.
     #[inline]
-    pub(crate) fn describe(self, d_model: usize, d_out: usize) -> Result<sys::ffn_run_t> {
+    pub(crate) fn describe(self, widths: &Widths) -> Result<(sys::ffn_run_t, Option<Particular>)> {
+        let (d_model, d_out) = (widths.d_model, widths.d_out);
         let (y_data, y_length) = (self.y.as_mut_ptr(), self.y.len());
         let (x_data, x_length) = self.x.map_or((y_data.cast_const(), y_length), |x| (x.as_ptr(), x.len()));
         let x_stride = if self.x.is_some() { self.x_stride } else { self.y_stride };
@@ -112,7 +121,11 @@ impl<'x, 'y> Run<'x, 'y> {
             External::Array(array) => (array.as_ptr(), rows("residual", array.len(), d_out, self.residual_stride)?),
             External::Output => (y_data.cast_const(), rows("residual", y_length, d_out, self.y_stride)?),
         };
-        Ok(sys::ffn_run_t {
+        let particular = match self.moe {
+            None => None,
+            Some(dispatch) => Some(dispatch.describe(batch.saturating_mul(length), widths.experts, widths.top_k)?),
+        };
+        let given = sys::ffn_run_t {
             struct_size: std::mem::size_of::<sys::ffn_run_t>() as u32,
             batch: count("batch", batch)?,
             length: count("length", length)?,
@@ -124,8 +137,18 @@ impl<'x, 'y> Run<'x, 'y> {
             residual: residual.cast(),
             dropout: self.dropout.map_or(std::ptr::null(), |dropout| dropout.raw()),
             ..Default::default()
-        })
+        };
+        Ok((given, particular))
     }
+}
+
+/// What a layer's runs are measured by.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Widths {
+    pub(crate) d_model: usize,
+    pub(crate) d_out: usize,
+    pub(crate) experts: usize, // identity experts included; 0: no mixture
+    pub(crate) top_k: usize,
 }
 
 fn count(name: &str, number: usize) -> Result<i64> {

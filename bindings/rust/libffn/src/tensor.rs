@@ -61,6 +61,12 @@ impl<'a> Tensor<'a> {
         let raw = describe(role, array.as_ptr().cast_mut(), array.len(), first, shape, strides)?;
         Ok(Tensor { raw, array: PhantomData })
     }
+
+    /// The expert of a mixture that it describes; of a stack, which has one dimension more, the first one.
+    pub fn expert(mut self, expert: u32) -> Self {
+        self.raw.expert = expert;
+        self
+    }
 }
 
 impl<'a> TensorMut<'a> {
@@ -74,6 +80,12 @@ impl<'a> TensorMut<'a> {
     pub fn strided(role: Role, array: &'a mut [f32], first: usize, shape: &[usize], strides: &[isize]) -> Result<Self> {
         let raw = describe(role, array.as_mut_ptr(), array.len(), first, shape, strides)?;
         Ok(TensorMut { raw, array: PhantomData })
+    }
+
+    /// As [`Tensor::expert`].
+    pub fn expert(mut self, expert: u32) -> Self {
+        self.raw.expert = expert;
+        self
     }
 }
 

@@ -4,6 +4,7 @@ mod checkpoint;
 mod contexts;
 mod errors;
 mod layers;
+mod mixtures;
 #[cfg(feature = "io")]
 mod models;
 mod names;

@@ -10,7 +10,6 @@ const LEFT_TO_SYS: &[&str] = &[
     "ffn_status_name", "ffn_io_status_name", // Status has Debug
     "ffn_npy_", // Rust has crates for .npy arrays
     "FFN_CONV_", "ffn_conv_", "FFN_ROLE_UP_TAPS", "FFN_ROLE_DOWN_TAPS", // convolutional layers: not yet
-    "FFN_MOE_", "ffn_moe_", // mixture of experts: with the layer
 ];
 
 fn root() -> PathBuf {

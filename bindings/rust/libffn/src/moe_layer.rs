@@ -1,0 +1,248 @@
+//! The options of a layer that is a mixture of experts, and what is particular to its runs.
+use std::mem::size_of;
+use std::ptr::{null, null_mut};
+
+use crate::moe::{check_length, count, CapacityOptions, RouterOptions, Routing, SecondOptions, Statistics};
+use crate::{constants::constants, sys, Norm, Result};
+
+constants! {
+    /// How experts are chosen.
+    Choose(u32) {
+        /// By [`route`](crate::moe::route).
+        TOP_K = FFN_MOE_CHOOSE_TOP_K,
+        /// By [`sparse_mixer`](crate::moe::sparse_mixer); top_k is 2.
+        SPARSE_MIXER = FFN_MOE_CHOOSE_SPARSE_MIXER,
+        /// By [`expert_choice`](crate::moe::expert_choice), with a capacity; top_k is all experts.
+        BY_EXPERTS = FFN_MOE_CHOOSE_BY_EXPERTS,
+    }
+}
+constants! {
+    /// Switches of a mixture, to be or-ed.
+    MixtureFlags(u32) {
+        /// The weight multiplies the expert's input: Llama-4.
+        WEIGHT_ON_INPUT = FFN_MOE_WEIGHT_ON_INPUT,
+        /// The router's input is x, before the norm: Gemma-4.
+        ROUTE_UNNORMED = FFN_MOE_ROUTE_UNNORMED,
+        /// Weights are normalised after choices were dropped: NLLB-MoE.
+        NORMALISE_LAST = FFN_MOE_NORMALISE_LAST,
+        /// The clamps are the routed experts' alone: DeepSeek-V4.
+        SHARED_UNCLAMPED = FFN_MOE_SHARED_UNCLAMPED,
+    }
+}
+
+impl std::ops::BitOr for MixtureFlags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        MixtureFlags(self.0 | other.0)
+    }
+}
+
+/// A mixture of experts, for [`LayerOptions::moe`](crate::LayerOptions::moe): the fields of `ffn_moe_options_t`. The experts' tensors are stacks, with
+/// one dimension more, or one by one with [`Tensor::expert`](crate::Tensor::expert).
+#[derive(Clone, Copy, Debug)]
+pub struct Mixture {
+    raw: sys::ffn_moe_options_t, // its pointers are NULL
+    router: Option<RouterOptions>,
+    second: Option<SecondOptions>,
+    capacity: Option<CapacityOptions>,
+}
+
+// SAFETY: the pointers of raw are NULL.
+unsafe impl Send for Mixture {}
+// SAFETY: likewise.
+unsafe impl Sync for Mixture {}
+
+impl Mixture {
+    /// Choices of a token.
+    pub fn new(top_k: usize) -> Self {
+        let struct_size = size_of::<sys::ffn_moe_options_t>() as u32;
+        let raw = sys::ffn_moe_options_t { struct_size, top_k: count(top_k), ..Default::default() };
+        Mixture { raw, router: None, second: None, capacity: None }
+    }
+
+    /// How many experts have weights. Default: as many as the tensors describe.
+    pub fn experts(&mut self, experts: usize) -> &mut Self {
+        self.raw.experts = count(experts);
+        self
+    }
+
+    /// So many more return their input (LongCat).
+    pub fn identity_experts(&mut self, experts: usize) -> &mut Self {
+        self.raw.identity_experts = count(experts);
+        self
+    }
+
+    /// The router. With [`RouterOptions::given_ids`] each run brings ids.
+    pub fn router(&mut self, router: &RouterOptions) -> &mut Self {
+        self.router = Some(*router);
+        self
+    }
+
+    /// How they are chosen; `jitter_eps` is of SPARSE_MIXER, else 0.
+    pub fn choose(&mut self, choose: Choose, jitter_eps: f32) -> &mut Self {
+        (self.raw.choose, self.raw.jitter_eps) = (choose.to_raw(), jitter_eps);
+        self
+    }
+
+    /// A norm of the router's input, and its eps.
+    pub fn router_norm(&mut self, norm: Norm, eps: f32) -> &mut Self {
+        (self.raw.router_norm, self.raw.router_norm_eps) = (norm.to_raw(), eps);
+        self
+    }
+
+    /// A policy of second choices.
+    pub fn second(&mut self, second: &SecondOptions) -> &mut Self {
+        self.second = Some(*second);
+        self
+    }
+
+    /// How many tokens an expert takes.
+    pub fn capacity(&mut self, capacity: &CapacityOptions) -> &mut Self {
+        self.capacity = Some(*capacity);
+        self
+    }
+
+    /// Switches.
+    pub fn flags(&mut self, flags: MixtureFlags) -> &mut Self {
+        self.raw.flags = flags.to_raw();
+        self
+    }
+
+    /// Scratch memory of a chunk of tokens. Default: 64 MiB.
+    pub fn chunk_bytes(&mut self, bytes: u64) -> &mut Self {
+        self.raw.chunk_bytes = bytes;
+        self
+    }
+
+    /// For the C interface: it points into self.
+    pub(crate) fn raw(&self) -> sys::ffn_moe_options_t {
+        let mut raw = self.raw;
+        raw.router = self.router.as_ref().map_or(null(), |router| &router.0);
+        raw.second = self.second.as_ref().map_or(null(), |second| &second.0);
+        raw.capacity = self.capacity.as_ref().map_or(null(), |capacity| &capacity.0);
+        raw
+    }
+}
+
+/// What is particular to a run of a mixture, for [`Run::moe`](crate::Run::moe): where its tokens go, and what is to be told of that.
+#[derive(Debug, Default)]
+pub struct Dispatch<'x, 'y> {
+    routing: Option<&'x Routing<'x>>,
+    mask: Option<&'x [u8]>,
+    stream: u64,
+    first_token: i64,
+    ids: Option<&'y mut [i32]>,
+    weights: Option<&'y mut [f32]>,
+    logits: Option<&'y mut [f32]>,
+    scores: Option<&'y mut [f32]>,
+    counts: Option<&'y mut [i64]>,
+    statistics: Option<&'y mut Statistics>,
+}
+
+impl<'x, 'y> Dispatch<'x, 'y> {
+    /// The layer routes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ids and weights in place of the layer's router; of one with given ids, the ids alone.
+    pub fn routing(mut self, routing: &'x Routing<'x>) -> Self {
+        self.routing = Some(routing);
+        self
+    }
+
+    /// \[tokens\]: 0 is padding, which goes to no routed expert. Not with a routing, which has its own.
+    pub fn mask(mut self, mask: &'x [u8]) -> Self {
+        self.mask = Some(mask);
+        self
+    }
+
+    /// Of second choices at random: which layer and step, and the number of the first token.
+    pub fn stream(mut self, stream: u64, first_token: i64) -> Self {
+        (self.stream, self.first_token) = (stream, first_token);
+        self
+    }
+
+    /// \[tokens, top_k\]: where each token went.
+    pub fn ids(mut self, ids: &'y mut [i32]) -> Self {
+        self.ids = Some(ids);
+        self
+    }
+
+    /// \[tokens, top_k\]
+    pub fn weights(mut self, weights: &'y mut [f32]) -> Self {
+        self.weights = Some(weights);
+        self
+    }
+
+    /// \[tokens, experts\], of a layer that routes.
+    pub fn logits(mut self, logits: &'y mut [f32]) -> Self {
+        self.logits = Some(logits);
+        self
+    }
+
+    /// \[tokens, experts\], likewise, for the losses.
+    pub fn scores(mut self, scores: &'y mut [f32]) -> Self {
+        self.scores = Some(scores);
+        self
+    }
+
+    /// \[experts\]: tokens that each expert computed.
+    pub fn counts(mut self, counts: &'y mut [i64]) -> Self {
+        self.counts = Some(counts);
+        self
+    }
+
+    /// What the routing amounts to.
+    pub fn statistics(mut self, statistics: &'y mut Statistics) -> Self {
+        self.statistics = Some(statistics);
+        self
+    }
+
+    /// For the C interface: every array is as long as the run's tokens and the layer's experts ask.
+    pub(crate) fn describe(self, tokens: usize, experts: usize, top_k: usize) -> Result<Particular> {
+        let top_k = self.routing.map_or(top_k, Routing::top_k);
+        if let Some(routing) = self.routing {
+            check_length("the routing's mask or ids", routing.tokens(), tokens, 1)?;
+        }
+        let wrong = [
+            ("mask", self.mask.map(<[u8]>::len), tokens, 1),
+            ("ids", self.ids.as_ref().map(|array| array.len()), tokens, top_k),
+            ("weights", self.weights.as_ref().map(|array| array.len()), tokens, top_k),
+            ("logits", self.logits.as_ref().map(|array| array.len()), tokens, experts),
+            ("scores", self.scores.as_ref().map(|array| array.len()), tokens, experts),
+            ("counts", self.counts.as_ref().map(|array| array.len()), 1, experts),
+        ];
+        for (name, length, rows, width) in wrong {
+            length.map_or(Ok(()), |length| check_length(name, length, rows, width))?;
+        }
+        let run = sys::ffn_moe_run_t {
+            struct_size: size_of::<sys::ffn_moe_run_t>() as u32,
+            mask: self.mask.map_or(null(), <[u8]>::as_ptr),
+            stream: self.stream,
+            first_token: self.first_token,
+            ids: self.ids.map_or(null_mut(), <[i32]>::as_mut_ptr),
+            weights: self.weights.map_or(null_mut(), <[f32]>::as_mut_ptr),
+            logits: self.logits.map_or(null_mut(), <[f32]>::as_mut_ptr),
+            scores: self.scores.map_or(null_mut(), <[f32]>::as_mut_ptr),
+            counts: self.counts.map_or(null_mut(), <[i64]>::as_mut_ptr),
+            statistics: self.statistics.map_or(null_mut(), |statistics| &mut statistics.0),
+            ..Default::default()
+        };
+        Ok(Particular { run, routing: self.routing.map(Routing::raw) })
+    }
+}
+
+/// The structs of one run, at the place where they stay for the call.
+pub(crate) struct Particular {
+    run: sys::ffn_moe_run_t,
+    routing: Option<sys::ffn_moe_routing_t>,
+}
+
+impl Particular {
+    /// It points into self.
+    pub(crate) fn link(&mut self) -> *const sys::ffn_moe_run_t {
+        self.run.routing = self.routing.as_ref().map_or(null(), |routing| routing);
+        &self.run
+    }
+}
