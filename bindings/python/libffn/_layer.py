@@ -362,7 +362,7 @@ class Layer:
         d_x         [..., d_model], float32, or None: the derivatives by x are written to it. It may be d_y
         d_residual  [..., d_out], float32, or None: those by an external residual. It may be d_y, if d_x is not
 
-        threads, context  as those of a call. The bits do not depend on them; they may on the number of OpenBLAS's threads
+        threads, context  as those of a call. The bits do not depend on them; with engine "blas" they may on the number of OpenBLAS's threads
 
         Sums over rows are of float32 over 32 rows, of float64 beyond. Gradients must not overlap each other, nor d_y, d_x, d_residual and x.
         Raises InvalidError, with nothing written and the tape as it was: a tape that is empty or used up, of another layer, or recorded before an update;

@@ -267,7 +267,7 @@ constants! {
         TANH_BRANCH_SCALE = FFN_LAYER_TANH_BRANCH_SCALE,
         /// a = tanh(tensor).
         TANH_RESIDUAL_SCALE = FFN_LAYER_TANH_RESIDUAL_SCALE,
-        /// It may be recorded, run with dropout, and updated. Its engine is BLAS.
+        /// It may be recorded, run with dropout, and updated.
         TRAINABLE = FFN_LAYER_TRAINABLE,
     }
 }

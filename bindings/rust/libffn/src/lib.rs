@@ -143,6 +143,7 @@ pub mod moe;
 mod moe_constants;
 mod moe_layer;
 mod moe_losses;
+mod moe_statistics;
 mod moe_training;
 mod optimisers;
 mod options;

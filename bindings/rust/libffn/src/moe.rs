@@ -25,6 +25,7 @@ use crate::{error::check, sys, Context, Error, Norm, Result};
 pub use crate::moe_constants::{Drop, GroupScore, Normalise, Rounding, Score, SecondPolicy, Weight};
 pub use crate::moe_layer::{Choose, Dispatch, Mixture, MixtureFlags};
 pub use crate::moe_losses::{loss_deepseek, loss_gshard, loss_huggingface, loss_megatron, loss_switch, loss_z, update_bias, Balance};
+pub use crate::moe_statistics::Statistics;
 pub use crate::moe_training::{
     add_noise, add_noise_backward, jitter, jitter_in_place, logits_backward, route_backward, sparse_mixer_backward, LogitsGradients, Noise,
     NoiseSite, RouteGradients,
@@ -432,46 +433,6 @@ pub fn statistics(routing: &Routing<'_>, scores: Option<&[f32]>) -> Result<Stati
     // SAFETY: as in route.
     check(unsafe { sys::ffn_moe_statistics(&raw, pointer(scores), &mut found.0) })?;
     Ok(found)
-}
-
-/// What a routing amounts to: [`statistics`].
-#[derive(Clone, Copy, Debug)]
-pub struct Statistics(pub(crate) sys::ffn_moe_statistics_t);
-
-impl Default for Statistics {
-    fn default() -> Self {
-        Statistics(sys::ffn_moe_statistics_t { struct_size: size_of::<sys::ffn_moe_statistics_t>() as u32, ..Default::default() })
-    }
-}
-
-macro_rules! figures {
-    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {$(
-        $(#[$doc])*
-        pub fn $name(&self) -> $type {
-            self.0.$name
-        }
-    )*};
-}
-
-impl Statistics {
-    figures! {
-        /// That are no padding.
-        tokens: i64,
-        /// Choices that stand.
-        assignments: i64,
-        /// Choices that do not.
-        dropped: i64,
-        /// Tokens without any expert.
-        lost_tokens: i64,
-        /// Experts without a token.
-        idle_experts: i64,
-        /// Tokens of the busiest expert.
-        largest_load: i64,
-        /// Of the experts' shares of the assignments, in nats.
-        load_entropy: f64,
-        /// The mean over tokens of the entropy of their scores, in nats; 0 without scores.
-        router_entropy: f64,
-    }
 }
 
 pub(crate) fn count(number: usize) -> i64 {

@@ -141,6 +141,7 @@ fn the_other_ways_to_choose_and_to_drop() {
 
 /// The value of a loss over one group, from counts and probabilities.
 type Formula = fn(&[i64], &[f64], f64) -> f64;
+type Loss = fn(Balance<'_>) -> libffn::Result<f64>;
 
 fn mean_product(counts: &[i64], p: &[f64], factor: f64) -> f64 {
     let tokens = (p.len() / EXPERTS) as f64;
@@ -159,7 +160,7 @@ fn losses_and_their_gradients_are_those_of_their_formulas() {
     moe::count_tokens(&routing, 0, 1, &mut first).unwrap();
     let whole: Formula = |n, p, _| mean_product(n, p, EXPERTS as f64);
     let per_choice: Formula = |n, p, k| mean_product(n, p, EXPERTS as f64 / k);
-    let cases: [(fn(Balance<'_>) -> libffn::Result<f64>, Formula, &[i64]); 5] = [
+    let cases: [(Loss, Formula, &[i64]); 5] = [
         (moe::loss_switch, whole, &all),
         (moe::loss_gshard, whole, &first),
         (moe::loss_huggingface, whole, &all),
