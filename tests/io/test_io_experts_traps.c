@@ -318,6 +318,122 @@ static void stacks_of_newer_files_are_not_taken_for_mixtral_s_by_their_names_alo
     ffn_model_free(model);
 }
 
+/* ------------------------------------------------------------- by hand */
+
+enum { BINDINGS = 3 * 6 + 2 }; /* of a layer of mixtral's: in the order of roles up, gate, down, norm, router */
+
+typedef struct by_hand {
+    ffn_model_binding_t bindings[BINDINGS];
+    ffn_layer_options_t options;
+    ffn_moe_options_t moe;
+    ffn_model_layer_t layer;
+} by_hand_t;
+
+static void by_hand(by_hand_t *made, const ffn_model_t *model)
+{
+    const ffn_model_layer_t *found = model_layer(model, 0);
+    assert_int_equal(found->binding_count, BINDINGS);
+    memcpy(made->bindings, found->bindings, sizeof made->bindings);
+    made->options = *found->options;
+    made->moe = *found->options->moe;
+    made->options.moe = &made->moe;
+    made->layer = *found;
+    made->layer.options = &made->options;
+    made->layer.bindings = made->bindings;
+}
+
+static void assert_refused(const ffn_model_t *model, by_hand_t *given, ffn_status_t status, const char *words)
+{
+    ffn_layer_t *made = (ffn_layer_t *)64;
+    assert_io_refused(ffn_model_layer_create(model, NULL, &given->layer, &made), status, "", words);
+    assert_null(made);
+    by_hand(given, model);
+}
+
+static void bindings_of_experts_that_are_wrong_are_refused(void **state)
+{
+    (void)state;
+    ffn_model_t *model = open_as(write_one(&mixtral, NULL, "{\"model_type\":\"mixtral\"}"), NULL);
+    by_hand_t given;
+    by_hand(&given, model);
+    given.bindings[3].expert = 2;
+    assert_refused(model, &given, FFN_INVALID, "role 1 of expert 2|twice|bindings[3]");
+    given.bindings[5].expert = 6;
+    assert_refused(model, &given, FFN_INVALID, "bindings[5]|up weight of expert 6|there are 6");
+    given.bindings[5].expert = UINT32_MAX;
+    given.bindings[5].experts = 2;
+    assert_refused(model, &given, FFN_INVALID, "bindings[5]|there are 6");
+    given.bindings[17] = given.bindings[18];
+    given.layer.binding_count = BINDINGS - 1;
+    assert_refused(model, &given, FFN_INVALID, "twice|bindings[18]");
+    given.bindings[17] = given.bindings[19];
+    given.layer.binding_count = BINDINGS - 1;
+    assert_refused(model, &given, FFN_INVALID, "down weight of expert 5|expert 0");
+    given.bindings[19].expert = 1;
+    assert_refused(model, &given, FFN_INVALID, "bindings[19]|router weight");
+    given.bindings[0].experts = 4;
+    assert_refused(model, &given, FFN_INVALID, "twice");
+    given.bindings[5].experts = 1;
+    given.bindings[5].layout = FFN_LAYOUT_IN_OUT;
+    assert_refused(model, &given, FFN_INVALID, "experts.5.w3.weight|[10, 12]|[experts, in, out]");
+    given.options.moe = NULL;
+    assert_refused(model, &given, FFN_INVALID, "moe");
+    given.moe.experts = 7;
+    assert_refused(model, &given, FFN_INVALID, "expert 6");
+    given.moe.experts = 513;
+    assert_refused(model, &given, FFN_INVALID, "513|512");
+    given.moe.experts = -1;
+    assert_refused(model, &given, FFN_INVALID, "experts");
+    given.moe.identity_experts = 2; /* the router has rows for 6 */
+    assert_refused(model, &given, FFN_INVALID, "gate.weight|[6, 12]|8");
+    given.moe.top_k = 7;
+    assert_refused(model, &given, FFN_INVALID, "top_k|7");
+    given.moe.struct_size = 0;
+    assert_refused(model, &given, FFN_INVALID, "ffn_moe_options_t");
+    given.layer.binding_count = 1000000;
+    assert_refused(model, &given, FFN_INVALID, "binding_count|1000000");
+    ffn_model_free(model);
+}
+
+/* In any order; a single tensor may be called a stack of one; the number of experts is the bindings' where it is not told. */
+static void bindings_of_experts_have_no_order(void **state)
+{
+    (void)state;
+    float x[5 * MOE_D_MODEL], y[5 * MOE_D_MODEL], again[5 * MOE_D_MODEL];
+    ffn_model_t *model = open_as(write_one(&mixtral, NULL, "{\"model_type\":\"mixtral\"}"), NULL);
+    by_hand_t given;
+    ffn_layer_t *layer;
+    for (int i = 0; i < 5 * MOE_D_MODEL; i++) x[i] = (float)(i % 7) - 3;
+    assert_io_ok(ffn_model_layer_create(model, NULL, model_layer(model, 0), &layer));
+    assert_io_ok(ffn_layer_forward(layer, NULL, 5, x, 0, y, 0));
+    ffn_layer_free(layer);
+    by_hand(&given, model);
+    for (int i = 0; i < BINDINGS; i++) given.bindings[i] = model_layer(model, 0)->bindings[BINDINGS - 1 - i];
+    given.bindings[2].experts = given.bindings[9].experts = 1;
+    given.moe.experts = 0;
+    assert_io_ok(ffn_model_layer_create(model, NULL, &given.layer, &layer));
+    assert_io_ok(ffn_layer_forward(layer, NULL, 5, x, 0, again, 0));
+    assert_memory_equal(y, again, sizeof y);
+    ffn_layer_free(layer);
+    ffn_model_free(model);
+}
+
+/* ERNIE's bias for the choice is [1, experts]. */
+static void a_vector_may_have_a_dimension_of_one_more(void **state)
+{
+    (void)state;
+    static const moe_case_t ernie = {.family = "ernie4_5_moe", .prefix = "model.layers.%d.", .experts = 6, .top_k = 2,
+                                     .names = "router=mlp.gate.weight gate=mlp.experts.{e}.gate_proj.weight up=mlp.experts.{e}.up_proj.weight "
+                                              "down=mlp.experts.{e}.down_proj.weight " NORM};
+    const char *path = write_with(&ernie, NULL, "model.layers.0.mlp.moe_statics.e_score_correction_bias", 2, (const int64_t[]){1, 6},
+                                  "{\"model_type\":\"ernie4_5_moe\",\"moe_k\":2}");
+    ffn_model_t *model = open_as(path, NULL);
+    ffn_layer_t *layer;
+    assert_io_ok(ffn_model_layer_create(model, NULL, model_layer(model, 0), &layer));
+    ffn_layer_free(layer);
+    ffn_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +447,9 @@ int main(void)
         cmocka_unit_test(dense_layers_and_experts_take_turns),
         cmocka_unit_test(a_broken_layer_beside_right_ones_of_the_other_kind_is_not_passed_over),
         cmocka_unit_test(names_that_fit_several_mixtures_need_to_be_told),
+        cmocka_unit_test(bindings_of_experts_that_are_wrong_are_refused),
+        cmocka_unit_test(bindings_of_experts_have_no_order),
+        cmocka_unit_test(a_vector_may_have_a_dimension_of_one_more),
         cmocka_unit_test(stacks_of_newer_files_are_not_taken_for_mixtral_s_by_their_names_alone),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

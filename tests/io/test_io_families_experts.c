@@ -231,7 +231,8 @@ static void check_family(const moe_case_t *is, const char *config, const char *f
         moe_layer_add(&layers[i], &file, NULL);
         active += layers[i].active, parameters += layers[i].parameters;
     }
-    ffn_model_options_t options = {.struct_size = sizeof options, .family = family};
+    /* read, or where config.json is missing mapped */
+    ffn_model_options_t options = {.struct_size = sizeof options, .family = family, .flags = config ? 0 : FFN_MODEL_MAP};
     ffn_model_info_t info = {.struct_size = sizeof info};
     ffn_model_t *model;
     assert_io_ok(ffn_model_open(model_file_write(&file, config), &options, &model));
