@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/support/files.h"
 #include "io/support/moe_rules.h"
@@ -80,8 +81,8 @@ static void assert_layers(const char *path, const char *family, const char *fami
     for (int64_t i = 0; i < info.layer_count; i++) {
         size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", model_layer(model, i)->family);
-        assert_int_equal(model_layer(model, i)->options->moe != NULL, !strstr(model_layer(model, i)->family, "llama") &&
-                                                                          !strstr(model_layer(model, i)->family, "_dense"));
+        int is_dense = !strcmp(model_layer(model, i)->family, "llama") || strstr(model_layer(model, i)->family, "_dense");
+        assert_int_equal(model_layer(model, i)->options->moe == NULL, is_dense);
     }
     assert_string_equal(text, families);
     ffn_model_free(model);
@@ -278,6 +279,37 @@ static void dense_layers_and_experts_take_turns(void **state)
     ffn_model_free(model);
 }
 
+static void the_dense_layers_of_a_family_may_have_names_of_their_own(void **state)
+{
+    (void)state;
+    static const moe_case_t llama4 = {.family = "llama4", .prefix = "model.layers.%d.", .storage = STACK_IN_OUT, .experts = 4, .top_k = 1,
+                                      .names = "router=feed_forward.router.weight fused=feed_forward.experts.gate_up_proj "
+                                               "down=feed_forward.experts.down_proj shared_gate=feed_forward.shared_expert.gate_proj.weight "
+                                               "shared_up=feed_forward.shared_expert.up_proj.weight shared_down=feed_forward.shared_expert.down_proj.weight "
+                                               NORM},
+                            jamba = {.family = "jamba", .prefix = "model.layers.%d.", .storage = STACK, .experts = 4, .top_k = 2,
+                                     .names = "router=feed_forward.router.weight fused=feed_forward.experts.gate_up_proj "
+                                              "down=feed_forward.experts.down_proj in=pre_ff_layernorm.weight"};
+    static const char projections[] = "gate=feed_forward.gate_proj up=feed_forward.up_proj down=feed_forward.down_proj in=";
+    const moe_case_t *const families[] = {&llama4, &jamba};
+    for (int i = 0; i < 2; i++) {
+        char names[256], config[64], expected[128];
+        model_file_t file = {0};
+        snprintf(names, sizeof names, "%s%s", projections, i ? "pre_ff_layernorm" : "post_attention_layernorm");
+        snprintf(config, sizeof config, "{\"model_type\":\"%s\"}", i ? "jamba" : "llama4_text");
+        snprintf(expected, sizeof expected, "%s_dense %s %s_dense %s", families[i]->family, families[i]->family, families[i]->family, families[i]->family);
+        add_dense(&file, 0, names);
+        add_experts(&file, families[i], 1, NULL);
+        add_dense(&file, 2, names);
+        add_experts(&file, families[i], 3, NULL);
+        const char *path = model_file_write(&file, config);
+        assert_layers(path, NULL, expected);
+        assert_layers(path, families[i]->family, expected);
+        unlink(test_path("config.json"));
+        assert_layers(path, NULL, expected);
+    }
+}
+
 static void a_broken_layer_beside_right_ones_of_the_other_kind_is_not_passed_over(void **state)
 {
     (void)state;
@@ -445,6 +477,7 @@ int main(void)
         cmocka_unit_test(values_of_routers_that_cannot_be_are_refused),
         cmocka_unit_test(values_of_config_of_the_wrong_kind_are_refused_at_opening),
         cmocka_unit_test(dense_layers_and_experts_take_turns),
+        cmocka_unit_test(the_dense_layers_of_a_family_may_have_names_of_their_own),
         cmocka_unit_test(a_broken_layer_beside_right_ones_of_the_other_kind_is_not_passed_over),
         cmocka_unit_test(names_that_fit_several_mixtures_need_to_be_told),
         cmocka_unit_test(bindings_of_experts_that_are_wrong_are_refused),
