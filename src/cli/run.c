@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYER = 1, LAYERS, INPUT, OUTPUT, THREADS, QUIET, AS_JSON, CONFIG, FAMILY };
+enum { LAYER = 1, LAYERS, INPUT, OUTPUT, THREADS, LOAD, QUIET, AS_JSON, CONFIG, FAMILY };
 
 static const option_row_t option_rows[] = {
     {"layer", "LAYERS", LAYER, "a number, a list (0,3-5), or all; more than one are a chain.\nNot needed where the model has a single layer"},
@@ -18,6 +18,7 @@ static const option_row_t option_rows[] = {
     {"input", "FILE", INPUT, "a .npy array; its last dimension is the layer's input (required)"},
     {"output", "FILE", OUTPUT, "where the .npy array of the results goes (required)"},
     {"threads", "N", THREADS, "of libffn and of OpenBLAS; default: all CPUs that the process may use"},
+    {"load", NULL, LOAD, "tell how many tokens each expert had, of layers that have some"},
     {"quiet", NULL, QUIET, "print nothing"},
     OPTION_JSON(AS_JSON),
     OPTION_CONFIG(CONFIG),
@@ -28,7 +29,7 @@ static const option_row_t option_rows[] = {
 typedef struct settings {
     const char *model, *input, *output, *config, *family;
     uint32_t threads;
-    int quiet, json;
+    int load, quiet, json;
     selection_t selection;
     overrides_t overrides;
 } settings_t;
@@ -102,6 +103,16 @@ static void report_text(const job_t *job) {
     table_print(&table);
 }
 
+static void report_load(const job_t *job) {
+    for (int64_t i = 0; i < job->chain.count; i++) {
+        const step_t *step = &job->chain.step[i];
+        if (!step->load.experts) continue;
+        printf("\nlayer %" PRId64 ": %s tokens, each to %" PRId64 " of %" PRId64 " experts\n", step->number, grouped(step->load.tokens).text,
+               step->info.top_k, step->load.experts);
+        load_print(&step->load);
+    }
+}
+
 static int report_json(const job_t *job, const settings_t *settings) {
     const ffn_layer_info_t *first = &job->chain.step[0].info;
     json_t *layers = json_array();
@@ -130,6 +141,7 @@ static int run_job(settings_t *settings) {
     progress_end(&job.progress);
     if (!status && settings->json) status = report_json(&job, settings);
     else if (!status && !settings->quiet) report_text(&job);
+    if (!status && settings->load && !settings->json && !settings->quiet) report_load(&job);
     chain_free(&job.chain);
     ffn_context_free(job.context);
     ffn_npy_free(job.input);
@@ -148,6 +160,7 @@ static int run(int count, char **words) {
         case INPUT: settings.input = arguments.value; break;
         case OUTPUT: settings.output = arguments.value; break;
         case THREADS: settings.threads = (uint32_t)arguments_integer(&arguments, 1, MAX_THREADS); break;
+        case LOAD: settings.load = 1; break;
         case QUIET: settings.quiet = 1; break;
         case AS_JSON: settings.json = 1; break;
         case CONFIG: settings.config = arguments.value; break;

@@ -44,6 +44,12 @@ loads=$(tr -d ' \n' <out.txt | grep -oE '"tokens_per_expert":\[[0-9,]*\]' | tr -
 [ $((${loads//,/+})) = 30 ] || fail "15 tokens do not go to 2 experts each: $loads"
 told '"dropped": 0' "that nothing is dropped"
 
+expect 0 ffn run model.safetensors --layer all --input x.npy --output y.npy --load
+told '^layer 1: 15 tokens, each to 2 of 4 experts' "the load"
+told '^ *3 +[0-9]+ +[0-9.]+% +#*$' "the load of an expert"
+told '^entropy 1\.[0-9]{3} of at most 1\.386 nats, .* 0 choices dropped, 0 tokens without an expert, 0 idle experts' "the entropy of the load"
+[ "$(grep -c '^layer ' out.txt)" = 2 ] || fail "a dense layer has a load: $(cat out.txt)" # the table's heading, and layer 1
+
 # ---------------------------------------------------------------- capacity: of each sequence
 run limited.npy --capacity 1
 ! cmp -s limited.npy dense.npy || fail "a capacity of one token drops nothing"
