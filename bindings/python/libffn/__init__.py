@@ -11,6 +11,7 @@
 Every failure is a libffn.Error with the library's sentence."""
 from . import moe
 from ._context import Allocator, Context, ContextInfo, build_info, gated_d_ff, thread_info, version
+from ._conv import Conv, ConvInfo
 from ._errors import BusyError, Error, FileError, FormatError, InvalidError, NoMemoryError, UnknownError, UnsupportedError
 from ._layer import Layer, LayerInfo
 from ._model import Model, ModelInfo, ModelTensor, load
@@ -22,6 +23,8 @@ __all__ = [
     "BusyError",
     "Context",
     "ContextInfo",
+    "Conv",
+    "ConvInfo",
     "Dropout",
     "Error",
     "FileError",

@@ -367,7 +367,7 @@ class Layer:
         Sums over rows are of float32 over 32 rows, of float64 beyond. Gradients must not overlap each other, nor d_y, d_x, d_residual and x.
         Raises InvalidError, with nothing written and the tape as it was: a tape that is empty or used up, of another layer, or recorded before an update;
         shapes; overlaps; a tensor that the layer does not have. Likewise UnsupportedError, NoMemoryError, BusyError (the context, the tape)."""
-        run_backward(self, tape, d_y, gradients, accumulate, d_x, d_residual, context_for(threads, context))
+        run_backward(lib.ffn_layer_backward, self, tape, d_y, gradients, accumulate, d_x, d_residual, context_for(threads, context))
 
     def update(self, *, threads: Optional[int] = None, context: Optional[Context] = None, **tensors: Union[ArrayLike, float]) -> None:
         """Puts new values of some tensors into a trainable layer: layer.update(up=up, down_bias=bias).

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ._native import lib
 from ._tensors import views, writable
 
 if TYPE_CHECKING:
+    from ._conv import Conv
     from ._layer import Layer
 
 _SITES = tuple(site.name.lower() for site in _abi.DropoutSite)
@@ -125,7 +126,8 @@ class Tape:
 
 
 def run_backward(
-    layer: Layer,
+    function: Any,
+    layer: Union[Layer, Conv],
     tape: Tape,
     d_y: ArrayLike,
     gradients: Optional[Mapping[str, ArrayLike]],
@@ -134,7 +136,7 @@ def run_backward(
     d_residual: Optional[ArrayLike],
     context: Optional[Context],
 ) -> None:
-    """Layer.backward."""
+    """Layer.backward, and Conv's: `function` is the library's."""
     written = writable(gradients or {})
     tensors = views(written)
     flags = _abi.BackwardFlag.ACCUMULATE if accumulate else 0
@@ -147,7 +149,7 @@ def run_backward(
             for (name, array), strides in zip(arrays.items(), rows.strides):
                 setattr(given, name, address(array))
                 getattr(given, f"{name}_stride")[:] = strides
-        check(lib.ffn_layer_backward(layer._handle, context and context._handle, byref(given)))
+        check(function(layer._handle, context and context._handle, byref(given)))
         if tape._recorder == layer._handle:
             for name, target in targets.items():
                 if arrays[name] is not target:
@@ -156,7 +158,7 @@ def run_backward(
 
 
 def _backward_rows(
-    layer: Layer, leading: tuple[int, ...], d_y: ArrayLike, d_x: Optional[ArrayLike], d_residual: Optional[ArrayLike]
+    layer: Union[Layer, Conv], leading: tuple[int, ...], d_y: ArrayLike, d_x: Optional[ArrayLike], d_residual: Optional[ArrayLike]
 ) -> tuple[dict[str, Float32], dict[str, Float32]]:
     """The arrays that the library gets, and those of the caller's that are written. They are the same where the library can use these."""
     d_out, d_model = layer._d_out, layer._d_model

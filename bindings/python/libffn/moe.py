@@ -23,6 +23,15 @@ from ._moe import (
     sparse_mixer,
 )
 from ._moe_losses import loss_deepseek, loss_gshard, loss_huggingface, loss_megatron, loss_switch, loss_z, update_bias
+from ._moe_training import (
+    Noise,
+    add_noise,
+    add_noise_backward,
+    jitter,
+    logits_backward,
+    route_backward,
+    sparse_mixer_backward,
+)
 
 __all__ = [
     "EXPERTS_MOST",
@@ -30,13 +39,18 @@ __all__ = [
     "Call",
     "Capacity",
     "Mixture",
+    "Noise",
     "Router",
     "Routing",
     "SecondExpert",
     "Statistics",
+    "add_noise",
+    "add_noise_backward",
     "expert_choice",
     "hash_routing",
+    "jitter",
     "logits",
+    "logits_backward",
     "loss_deepseek",
     "loss_gshard",
     "loss_huggingface",
@@ -44,6 +58,8 @@ __all__ = [
     "loss_switch",
     "loss_z",
     "route",
+    "route_backward",
     "sparse_mixer",
+    "sparse_mixer_backward",
     "update_bias",
 ]

@@ -288,3 +288,79 @@ def test_wrong_mixtures_are_refused_with_a_sentence(random):
         layer(random(2, D_MODEL), moe=moe.Call(counts=np.zeros(3, np.int64)))
     with pytest.raises(libffn.InvalidError):
         libffn.Layer(random(3, 2), random(2, 3), activation="relu")(random(1, 2), moe=moe.Call())
+
+
+# ---------------------------------------------------------------- training
+
+
+def slope(function, at, index, step=1e-4):
+    moved = [at.astype(np.float64) for _ in range(2)]
+    moved[0][index] += step
+    moved[1][index] -= step
+    return (function(moved[0]) - function(moved[1])) / (2 * step)
+
+
+def test_the_backward_passes_of_routing(random):
+    z, scale, d_weights, d_scores = random(TOKENS, EXPERTS), random(EXPERTS), random(TOKENS, 2), random(TOKENS, EXPERTS)
+    router = moe.Router(normalise="sum")
+    routing = moe.route(z, 2, router, expert_scale=scale)
+    d_scale = np.empty(EXPERTS, np.float32)
+    d_z = moe.route_backward(z, router, routing, d_weights=d_weights, d_scores=d_scores, expert_scale=scale, d_expert_scale=d_scale)
+
+    def loss(z, scale=scale.astype(np.float64)):
+        s = softmax(z)
+        w = taken(s, routing.ids)
+        return np.sum(d_weights * w / w.sum(-1, keepdims=True) * scale[routing.ids]) + np.sum(d_scores * s)
+
+    for index in np.ndindex(2, EXPERTS):
+        assert d_z[index] == pytest.approx(slope(loss, z, index), abs=1e-5)
+    assert d_scale[3] == pytest.approx(slope(lambda moved: loss(z.astype(np.float64), moved), scale, 3), abs=1e-5)
+    twice = d_z.copy()
+    assert moe.route_backward(z, router, routing, d_weights=d_weights, d_scores=d_scores, expert_scale=scale, out=twice, accumulate=True) is twice
+    np.testing.assert_allclose(twice, 2 * d_z, rtol=0, atol=1e-6)
+    with pytest.raises(libffn.InvalidError, match="no out to add to"):
+        moe.route_backward(z, router, routing, accumulate=True)
+    mixed = moe.sparse_mixer(z)
+    assert moe.sparse_mixer_backward(z, mixed, d_weights).shape == z.shape
+    hashed = moe.route(z, 2, given=moe.hash_routing(np.zeros(TOKENS, np.int64), np.array([[4, 1]], np.int32), EXPERTS))
+    assert moe.route_backward(z, moe.Router(), hashed, d_weights=d_weights, given_ids=True).any()
+
+
+def test_the_backward_pass_of_logits(random):
+    x, weight, d = random(2, TOKENS, 5), random(EXPERTS, 5), random(2, TOKENS, EXPERTS)
+    d_x, d_weight, d_bias = np.empty_like(x), np.empty_like(weight), np.empty(EXPERTS, np.float32)
+    moe.logits_backward(x, weight, d, d_x=d_x, d_weight=d_weight, d_bias=d_bias)
+    exact = d.astype(np.float64)
+    np.testing.assert_allclose(d_x, exact @ weight, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(d_weight, np.einsum("bte,btd->ed", exact, x), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(d_bias, exact.sum((0, 1)), rtol=0, atol=1e-5)
+    start = d_x.copy()
+    moe.logits_backward(x, weight, d, d_x=d_x, add_d_x=True, d_weight=d_weight, accumulate=True, threads=2)
+    np.testing.assert_allclose(d_x, 2 * start, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(d_weight, 2 * np.einsum("bte,btd->ed", exact, x), rtol=0, atol=1e-5)
+    gain, d_gain = random(5), np.empty(5, np.float32)
+    moe.logits_backward(x, weight, d, norm="rms", norm_weight=gain, d_norm_weight=d_gain)
+    normed = x / np.sqrt(np.mean(x.astype(np.float64) ** 2, -1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(d_gain, ((exact @ weight) * normed).sum((0, 1)), rtol=0, atol=2e-5)
+    with pytest.raises(libffn.InvalidError, match="the shape of d_x"):
+        moe.logits_backward(x, weight, d, d_x=d_x[0])
+
+
+def test_noise_is_a_function_of_its_place(random):
+    x = random(3, TOKENS, EXPERTS)
+    noise = moe.Noise("input", 0.125, seed=5, step=2, layer=1)
+    out = moe.jitter(x, noise)
+    assert (out != x).any() and np.all(np.abs(out - x) <= 0.1251 * np.abs(x))
+    np.testing.assert_array_equal(moe.jitter(x[1:], moe.Noise("input", 0.125, 5, 2, 1, first_row=TOKENS), threads=2), out[1:])
+    np.testing.assert_array_equal(moe.jitter(x, moe.Noise("logits", 0)), x)
+    given = x.copy()
+    assert moe.jitter(given, noise, out=given) is given
+    np.testing.assert_array_equal(given, out)
+    noisy, zero, standard = x.copy(), np.zeros_like(x), moe.Noise("noise", 0, seed=3)
+    assert moe.add_noise(noisy, standard, zero) is noisy
+    z = (noisy - x) / math.log(2)  # softplus(0)
+    assert abs(z.std() - 1) < 0.1
+    np.testing.assert_allclose(moe.add_noise_backward(zero, standard, np.ones_like(x)), z / 2, rtol=0, atol=1e-5)
+    for wrong, sentence in ((moe.Noise("noise", 0.1), "site"), (moe.Noise("input", 2), "size"), (moe.Noise("here", 1), "site is 'here'")):
+        with pytest.raises(libffn.InvalidError, match=sentence):
+            moe.jitter(x, wrong)
