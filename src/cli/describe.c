@@ -12,7 +12,6 @@
  * one tensor. */
 typedef struct draft {
     const ffn_model_layer_t *found; /* NULL: by hand */
-    ffn_model_binding_t given[ROLES];
     int is_given[ROLES], there[ROLES];
 } draft_t;
 
@@ -67,19 +66,36 @@ static void set_norm(const overrides_t *overrides, described_t *described, draft
     if (overrides->offset[slot].given) options->norm_offset[slot] = overrides->offset[slot].value;
 }
 
-/* A layer of experts keeps its router and takes other numbers. */
+static void set_router(const overrides_t *overrides, described_t *described) {
+    const ffn_moe_router_options_t *found = described->moe.router;
+    if (overrides->score < 0 && overrides->normalise < 0) return;
+    described->router = found ? *found : (ffn_moe_router_options_t){.struct_size = sizeof described->router};
+    if (overrides->score >= 0) described->router.score = (uint32_t)overrides->score, described->router.weight = FFN_MOE_WEIGHT_SCORE;
+    if (overrides->normalise >= 0) {
+        described->router.normalise = (uint32_t)overrides->normalise;
+        described->router.norm_power = described->router.eps_added = described->router.eps_least = 0;
+    }
+    described->moe.router = &described->router;
+}
+
+/* A layer of experts takes other numbers, and what is said of its router; by hand it has --experts. */
 static int set_experts(const overrides_t *overrides, int64_t number, described_t *described) {
     const ffn_moe_options_t *found = described->options.moe;
-    if (!found && (overrides->top_k >= 0 || overrides->capacity >= 0))
-        return complain("layer %" PRId64 " has no experts: --top-k and --capacity are for layers that have some", number);
-    if (!found) return EXIT_FINE;
-    described->moe = *found;
+    int by_hand = !found && overrides->experts;
+    if (!found && !by_hand && (overrides->top_k >= 0 || overrides->capacity >= 0 || overrides->score >= 0 || overrides->normalise >= 0))
+        return complain("layer %" PRId64 " has no experts: --top-k, --capacity, --score and --normalise are for layers that have some", number);
+    if (!found && !by_hand) return EXIT_FINE;
+    if (by_hand && overrides->top_k < 0) return complain("--experts needs --top-k: how many of them a token goes to");
+    described->moe = found ? *found : (ffn_moe_options_t){.struct_size = sizeof described->moe};
     described->options.moe = &described->moe;
+    if (overrides->experts) described->moe.experts = overrides->experts;
     if (overrides->top_k >= 0) described->moe.top_k = overrides->top_k;
-    if (found->capacity) described->capacity = *found->capacity;
+    set_router(overrides, described);
+    const ffn_moe_capacity_options_t *limit = described->moe.capacity;
+    if (limit) described->capacity = *limit;
     if (overrides->capacity > 0) described->capacity.capacity = overrides->capacity;
     described->capacity.struct_size = sizeof described->capacity;
-    int limited = overrides->capacity < 0 ? found->capacity != NULL : overrides->capacity > 0;
+    int limited = overrides->capacity < 0 ? limit != NULL : overrides->capacity > 0;
     described->moe.capacity = limited ? &described->capacity : NULL;
     return EXIT_FINE;
 }
@@ -92,56 +108,83 @@ static void set_residual(const overrides_t *overrides, described_t *described, d
     described->options.flags &= ~(uint32_t)FFN_LAYER_TANH_RESIDUAL_SCALE;
 }
 
-/* The name with every {i} replaced by the layer's number; NULL: no memory. */
-static char *name_for(const tensor_override_t *tensor, int64_t number) {
+/* The name with every {i} replaced by the layer's number and every {e} by the expert's, kept with the description; NULL: no memory. */
+static const char *name_for(const tensor_override_t *tensor, int64_t number, int64_t expert, described_t *described) {
     size_t places = 0, used = 0;
-    for (size_t i = 0; i + 3 <= tensor->name_length; i++) places += !memcmp(tensor->name + i, "{i}", 3);
+    for (size_t i = 0; i + 3 <= tensor->name_length; i++) places += tensor->name[i] == '{';
     size_t size = tensor->name_length + 20 * places + 1;
     char *name = malloc(size);
     if (!name) return NULL;
     for (size_t i = 0; i < tensor->name_length; i++) {
-        if (i + 3 <= tensor->name_length && !memcmp(tensor->name + i, "{i}", 3)) {
-            used += (size_t)snprintf(name + used, size - used, "%" PRId64, number);
+        int layer = i + 3 <= tensor->name_length && !memcmp(tensor->name + i, "{i}", 3);
+        if (layer || (i + 3 <= tensor->name_length && !memcmp(tensor->name + i, "{e}", 3))) {
+            used += (size_t)snprintf(name + used, size - used, "%" PRId64, layer ? number : expert);
             i += 2;
         } else {
             name[used++] = tensor->name[i];
         }
     }
     name[used] = 0;
-    return name;
+    return described->names[described->name_count++] = name;
 }
 
-static int set_tensor(const overrides_t *overrides, int64_t number, described_t *described, draft_t *draft, uint32_t role) {
+static void set_tensor(const overrides_t *overrides, described_t *described, draft_t *draft, uint32_t role) {
     const tensor_override_t *given = &overrides->tensor[role];
     uint32_t flag = role == FFN_ROLE_BRANCH_SCALE ? FFN_LAYER_TANH_BRANCH_SCALE : role == FFN_ROLE_RESIDUAL_SCALE ? FFN_LAYER_TANH_RESIDUAL_SCALE : 0;
-    if (!given->given) return EXIT_FINE;
+    if (!given->given) return;
     described->options.flags &= ~flag;
     take_away(draft, role);
-    if (!given->name && !given->is_number) return EXIT_FINE;
+    if (!given->name && !given->is_number) return;
     if (given->tanh) described->options.flags |= flag;
-    if (given->name && !(described->names[role] = name_for(given, number))) return complain_memory();
-    draft->given[role] = (ffn_model_binding_t){.role = role, .layout = given->layout, .part = given->part, .value = given->value,
-                                               .tensor = described->names[role]};
     draft->there[role] = draft->is_given[role] = 1;
+}
+
+static int names_expert(const tensor_override_t *tensor) {
+    for (size_t i = 0; i + 3 <= tensor->name_length; i++)
+        if (!memcmp(tensor->name + i, "{e}", 3)) return 1;
+    return 0;
+}
+
+/* Roles that each expert has of its own. */
+static int is_expert_role(uint32_t role) {
+    return role <= FFN_ROLE_DOWN_BIAS || role == FFN_ROLE_NORM_MID_WEIGHT || role == FFN_ROLE_NORM_MID_BIAS;
+}
+
+/* Adds what --tensor says of a role: one binding, or one for each expert. */
+static int add_given(const overrides_t *overrides, int64_t number, described_t *described, uint32_t role) {
+    const tensor_override_t *given = &overrides->tensor[role];
+    int64_t experts = described->options.moe && is_expert_role(role) ? described->moe.experts : 0;
+    int each = experts && given->name && names_expert(given);
+    for (int64_t expert = 0; expert < (each ? experts : 1); expert++) {
+        ffn_model_binding_t *binding = &described->bindings[described->layer.binding_count++];
+        *binding = (ffn_model_binding_t){.role = role, .layout = given->layout, .part = given->part, .value = given->value, .expert = (uint32_t)expert};
+        if (experts && !each) binding->experts = (uint32_t)experts;
+        if (given->name && !(binding->tensor = name_for(given, number, expert, described))) return complain_memory();
+    }
     return EXIT_FINE;
 }
 
-static int collect(described_t *described, const draft_t *draft) {
-    uint64_t count = 0, found = draft->found ? draft->found->binding_count : 0;
-    described->bindings = calloc((size_t)found + ROLES, sizeof *described->bindings);
-    if (!described->bindings) return complain_memory();
+static int collect(const overrides_t *overrides, int64_t number, described_t *described, const draft_t *draft) {
+    uint64_t found = draft->found ? draft->found->binding_count : 0, given = 0;
+    int status = EXIT_FINE;
+    for (int role = 0; role < ROLES; role++)
+        if (draft->is_given[role]) given += described->options.moe ? (uint64_t)described->moe.experts + 1 : 1;
+    described->bindings = calloc((size_t)(found + given) + 1, sizeof *described->bindings);
+    described->names = calloc((size_t)given + 1, sizeof *described->names);
+    if (!described->bindings || !described->names) return complain_memory();
+    described->layer.binding_count = 0;
     for (uint64_t i = 0; i < found; i++) {
         uint32_t role = draft->found->bindings[i].role;
-        if (role < ROLES && draft->there[role] && !draft->is_given[role]) described->bindings[count++] = draft->found->bindings[i];
+        if (role < ROLES && draft->there[role] && !draft->is_given[role])
+            described->bindings[described->layer.binding_count++] = draft->found->bindings[i];
     }
-    for (int role = 0; role < ROLES; role++)
-        if (draft->is_given[role]) described->bindings[count++] = draft->given[role];
-    described->layer.binding_count = count;
+    for (uint32_t role = 0; role < ROLES && !status; role++)
+        if (draft->is_given[role]) status = add_given(overrides, number, described, role);
     described->layer.bindings = described->bindings;
     described->layer.options = &described->options;
     described->layer.struct_size = sizeof described->layer;
     described->options.struct_size = sizeof described->options;
-    return EXIT_FINE;
+    return status;
 }
 
 int describe(const ffn_model_t *model, int64_t number, const overrides_t *overrides, described_t *described) {
@@ -156,17 +199,18 @@ int describe(const ffn_model_t *model, int64_t number, const overrides_t *overri
         start_from_family(found, described, &draft);
     }
     set_activation(overrides, described, &draft);
-    for (uint32_t role = 0; role < ROLES && !status; role++) status = set_tensor(overrides, number, described, &draft, role);
+    for (uint32_t role = 0; role < ROLES; role++) set_tensor(overrides, described, &draft, role);
     for (uint32_t slot = 0; slot < NORMS; slot++) set_norm(overrides, described, &draft, slot);
     set_residual(overrides, described, &draft);
-    if (!status) status = set_experts(overrides, number, described);
+    status = set_experts(overrides, number, described);
     if (named) described->options.d_model = described->options.d_ff = described->options.d_out = 0; /* the named tensors' */
     if (overrides->branch) described->layer.flags |= FFN_MODEL_BRANCH;
-    return status ? status : collect(described, &draft);
+    return status ? status : collect(overrides, number, described, &draft);
 }
 
 void described_free(described_t *described) {
-    for (int role = 0; role < ROLES; role++) free(described->names[role]);
+    for (uint64_t i = 0; i < described->name_count; i++) free(described->names[i]);
+    free(described->names);
     free(described->bindings);
     memset(described, 0, sizeof *described);
 }

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const scores[] = {"softmax", "sigmoid", "sqrt_softplus", "none"};
 static const char *const weights[] = {"score", "softmax", "sigmoid"};
-static const char *const normalisations[] = {"none", "sum", "power"};
 static const char *const group_scores[] = {"max", "top2_sum"};
 static const char *const choices[] = {"top_k", "sparse_mixer", "by_experts"};
 static const char *const drops[] = {"position", "priority", "probability"};
@@ -48,7 +46,7 @@ experts_text_t experts_text(const ffn_model_layer_t *layer) {
 
 static void add_rule(const ffn_model_layer_t *layer, const ffn_moe_router_options_t *router, char *text, size_t size) {
     const char *score = router->weight == FFN_MOE_WEIGHT_SOFTMAX ? "softmax of the chosen"
-                        : router->weight == FFN_MOE_WEIGHT_SIGMOID ? "sigmoid of the chosen" : NAME(scores, router->score);
+                        : router->weight == FFN_MOE_WEIGHT_SIGMOID ? "sigmoid of the chosen" : score_name(router->score);
     append(text, size, "%s%s", score, has_role(layer, FFN_ROLE_SELECTION_BIAS) ? " + bias" : "");
     if (router->groups > 1) append(text, size, "%" PRId64 " of %" PRId64 " groups", router->top_groups, router->groups);
     if (router->normalise == FFN_MOE_NORMALISE_SUM) append(text, size, "normalised");
@@ -71,8 +69,8 @@ router_text_t router_text(const ffn_model_layer_t *layer) {
 /* ---------------------------------------------------------------- JSON */
 
 static json_t *router_json(const ffn_moe_router_options_t *router) {
-    json_t *object = json_pack("{s:s, s:s, s:s, s:I, s:I, s:s}", "score", NAME(scores, router->score), "weight", NAME(weights, router->weight),
-                               "normalise", NAME(normalisations, router->normalise), "groups", (json_int_t)router->groups, "top_groups",
+    json_t *object = json_pack("{s:s, s:s, s:s, s:I, s:I, s:s}", "score", score_name(router->score), "weight", NAME(weights, router->weight),
+                               "normalise", normalisation_name(router->normalise), "groups", (json_int_t)router->groups, "top_groups",
                                (json_int_t)router->top_groups, "group_score", NAME(group_scores, router->group_score));
     json_object_set_new(object, "norm_power", json_float(router->norm_power));
     json_object_set_new(object, "eps_added", json_float(router->eps_added));

@@ -49,6 +49,8 @@ static const char *const kinds[] = {"none", "layer", "rms", "affine"};
 static const char *const residuals[] = {"none", "input", "normed", "external"};
 static const char *const layouts[] = {"out_in", "in_out"};
 static const char *const parts[] = {"whole", "first", "second", "even", "odd"};
+static const char *const scores[] = {"softmax", "sigmoid", "sqrt_softplus", "none"};
+static const char *const normalisations[] = {"none", "sum", "power"};
 static const char *const isas[] = {"auto", "scalar", "avx2", "avx512"};
 
 static const char *name_of(const char *const *names, int count, uint32_t id) {
@@ -73,6 +75,12 @@ const char *layout_name(uint32_t layout) {
 const char *part_name(uint32_t part) {
     return name_of(parts, COUNT(parts), part);
 }
+const char *score_name(uint32_t score) {
+    return name_of(scores, COUNT(scores), score);
+}
+const char *normalisation_name(uint32_t normalisation) {
+    return name_of(normalisations, COUNT(normalisations), normalisation);
+}
 const char *isa_name(uint32_t isa) {
     return name_of(isas, COUNT(isas), isa);
 }
@@ -94,6 +102,12 @@ int kind_from(const char *name) {
 }
 int residual_from(const char *name) {
     return find(residuals, COUNT(residuals), name, strlen(name));
+}
+int score_from(const char *name) {
+    return find(scores, COUNT(scores), name, strlen(name));
+}
+int normalisation_from(const char *name) {
+    return find(normalisations, COUNT(normalisations), name, strlen(name));
 }
 int part_from(const char *name, size_t length) {
     return find(parts, COUNT(parts), name, length);

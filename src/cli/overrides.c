@@ -5,7 +5,7 @@
 #include <string.h>
 
 overrides_t overrides_none(void) {
-    overrides_t none = {.residual = -1, .top_k = -1, .capacity = -1};
+    overrides_t none = {.residual = -1, .top_k = -1, .capacity = -1, .score = -1, .normalise = -1};
     for (int slot = 0; slot < NORMS; slot++) none.norm[slot] = -1;
     return none;
 }
@@ -84,6 +84,17 @@ static void take_residual(overrides_t *overrides, const arguments_t *arguments) 
     overrides->residual = residual;
 }
 
+static void take_score(overrides_t *overrides, const arguments_t *arguments) {
+    overrides->score = score_from(arguments->value);
+    if (overrides->score < 0) arguments_refuse(arguments, "--score is \"%s\", must be softmax, sigmoid, sqrt_softplus or none", arguments->value);
+}
+
+static void take_normalisation(overrides_t *overrides, const arguments_t *arguments) {
+    overrides->normalise = normalisation_from(arguments->value);
+    if (overrides->normalise < 0 || overrides->normalise == FFN_MOE_NORMALISE_POWER)
+        arguments_refuse(arguments, "--normalise is \"%s\", must be none or sum", arguments->value);
+}
+
 static void take_activation(overrides_t *overrides, const arguments_t *arguments) {
     if (ffn_activation_from_name(arguments->value, &overrides->activation)) arguments_refuse(arguments, "%s", ffn_last_error());
 }
@@ -104,6 +115,9 @@ void overrides_take(overrides_t *overrides, const arguments_t *arguments, int id
     case OVERRIDE_RESIDUAL: take_residual(overrides, arguments); break;
     case OVERRIDE_BRANCH_SCALE: take_scale(overrides, arguments, FFN_ROLE_BRANCH_SCALE); break;
     case OVERRIDE_RESIDUAL_SCALE: take_scale(overrides, arguments, FFN_ROLE_RESIDUAL_SCALE); break;
+    case OVERRIDE_EXPERTS: overrides->experts = arguments_integer(arguments, 1, FFN_MOE_EXPERTS_MOST); break;
+    case OVERRIDE_SCORE: take_score(overrides, arguments); break;
+    case OVERRIDE_NORMALISE: take_normalisation(overrides, arguments); break;
     case OVERRIDE_TOP_K: overrides->top_k = arguments_integer(arguments, 1, FFN_MOE_EXPERTS_MOST); break;
     case OVERRIDE_CAPACITY: overrides->capacity = arguments_integer(arguments, 0, INT32_MAX); break;
     case OVERRIDE_ALPHA: number = &overrides->alpha; break;

@@ -31,6 +31,8 @@ typedef struct overrides {
     given_float_t eps[NORMS], offset[NORMS];
     given_float_t every_eps, every_offset; /* of all slots that have a norm */
     int64_t top_k, capacity; /* -1: the family's; capacity 0: no limit */
+    int64_t experts;         /* of a layer by hand; 0: not told */
+    int score, normalise;    /* -1: the family's */
     tensor_override_t tensor[ROLES];
 } overrides_t;
 
@@ -41,7 +43,8 @@ enum {
     OVERRIDE_FIRST = 100,
     OVERRIDE_BRANCH = OVERRIDE_FIRST, OVERRIDE_BY_HAND, OVERRIDE_TENSOR, OVERRIDE_ACTIVATION, OVERRIDE_ALPHA, OVERRIDE_BETA,
     OVERRIDE_NORM_IN, OVERRIDE_NORM_MID, OVERRIDE_NORM_BRANCH, OVERRIDE_NORM_OUT, OVERRIDE_EPS, OVERRIDE_OFFSET, OVERRIDE_RESIDUAL,
-    OVERRIDE_BRANCH_SCALE, OVERRIDE_RESIDUAL_SCALE, OVERRIDE_GATE_MAX, OVERRIDE_UP_LIMIT, OVERRIDE_UP_OFFSET, OVERRIDE_TOP_K, OVERRIDE_CAPACITY
+    OVERRIDE_BRANCH_SCALE, OVERRIDE_RESIDUAL_SCALE, OVERRIDE_GATE_MAX, OVERRIDE_UP_LIMIT, OVERRIDE_UP_OFFSET, OVERRIDE_TOP_K, OVERRIDE_CAPACITY,
+    OVERRIDE_EXPERTS, OVERRIDE_SCORE, OVERRIDE_NORMALISE
 };
 #define OVERRIDE_OPTIONS                                                                                                                       \
     {"branch", NULL, OVERRIDE_BRANCH, "the feed-forward network alone: no residual, no scales, no norms around it"},                           \
@@ -60,7 +63,10 @@ enum {
     {"gate-max", "NUMBER", OVERRIDE_GATE_MAX, "clamp of the gate from above; 0: none"},                                                        \
     {"up-limit", "NUMBER", OVERRIDE_UP_LIMIT, "clamp of the linear branch on both sides; 0: none"},                                            \
     {"up-offset", "NUMBER", OVERRIDE_UP_OFFSET, "added to the linear branch after its clamp"},                                                 \
+    {"experts", "N", OVERRIDE_EXPERTS, "experts of a layer that is described by hand, with --top-k"},                                          \
     {"top-k", "K", OVERRIDE_TOP_K, "experts that a token goes to"},                                                                            \
+    {"score", "NAME", OVERRIDE_SCORE, "of the router: softmax, sigmoid, sqrt_softplus or none"},                                               \
+    {"normalise", "KIND", OVERRIDE_NORMALISE, "of a token's weights: none or sum"},                                                            \
     {"capacity", "N", OVERRIDE_CAPACITY, "tokens of a sequence that an expert takes; 0: no limit"},                                            \
     {"tensor", "ROLE=NAME", OVERRIDE_TENSOR, "which tensor of the file is what; see below. Repeat it for more"},                               \
     {"by-hand", NULL, OVERRIDE_BY_HAND, "take nothing from a recognised layer"}
@@ -69,7 +75,8 @@ enum {
 #define OVERRIDE_HELP                                                                                                                          \
     "--tensor ROLE=NAME gives a role of the layer another tensor; --tensor ROLE= takes it away. In a file without recognised layers, the\n"    \
     "layer is what these options say. {i} in NAME is the layer's number. NAME may end in :in_out (the file has the matrix as [in, out]),\n"   \
-    ":first, :second, :even or :odd (that part of it, along the output dimension) and :tanh (scales only).\n"                                 \
+    ":first, :second, :even or :odd (that part of it, along the output dimension) and :tanh (scales only). Of experts, {e} in NAME is the\n"  \
+    "expert's number; without it the tensor is a stack of all of them.\n"                                                                     \
     "\n"                                                                                                                                      \
     "Roles: up, up-bias, gate, gate-bias, down, down-bias, norm-in, norm-in-bias, norm-mid, norm-mid-bias, norm-branch, "                     \
     "norm-branch-bias, norm-out, norm-out-bias, branch-scale, residual-scale, xielu-alpha-p, xielu-alpha-n, router, router-bias, "             \
@@ -88,9 +95,11 @@ typedef struct described {
     ffn_model_layer_t layer;
     ffn_layer_options_t options;
     ffn_moe_options_t moe; /* of a mixture of experts */
+    ffn_moe_router_options_t router;
     ffn_moe_capacity_options_t capacity;
     ffn_model_binding_t *bindings;
-    char *names[ROLES]; /* of the bindings that --tensor gave */
+    char **names; /* of the bindings that --tensor gave */
+    uint64_t name_count;
 } described_t;
 
 /* Describes layer `number` of the model. Complains and returns an exit status. The description holds what the model owns. */

@@ -50,6 +50,26 @@ told '^ *3 +[0-9]+ +[0-9.]+% +#*$' "the load of an expert"
 told '^entropy 1\.[0-9]{3} of at most 1\.386 nats, .* 0 choices dropped, 0 tokens without an expert, 0 idle experts' "the entropy of the load"
 [ "$(grep -c '^layer ' out.txt)" = 2 ] || fail "a dense layer has a load: $(cat out.txt)" # the table's heading, and layer 1
 
+# ---------------------------------------------------------------- by hand
+helper stacks stacks.safetensors model.safetensors
+hand=(--experts 4 --top-k 2 --normalise sum --activation silu --norm-in rms --eps 1e-5 --residual input)
+prefix='model.layers.{i}.'
+run whole.npy
+run y.npy --by-hand "${hand[@]}" --tensor "router=${prefix}block_sparse_moe.gate.weight" --tensor "norm-in=${prefix}post_attention_layernorm.weight" \
+  --tensor "up=${prefix}block_sparse_moe.experts.{e}.w3.weight" --tensor "gate=${prefix}block_sparse_moe.experts.{e}.w1.weight" \
+  --tensor "down=${prefix}block_sparse_moe.experts.{e}.w2.weight"
+same y.npy whole.npy "the tensors of experts by hand"
+stack() { expect 0 ffn run stacks.safetensors --quiet --threads 1 --input x.npy --output "$@" --tensor up=all.w3 --tensor gate=all.w1 \
+  --tensor down=all.w2 --tensor router=route --tensor norm-in=norm; }
+stack y.npy "${hand[@]}"
+same y.npy whole.npy "stacks by hand"
+stack y.npy "${hand[@]}" --score sigmoid
+near y.npy dense.npy 1e-6 "experts that are the same, by another score"
+stack y.npy "${hand[@]}" --normalise none
+! cmp -s y.npy whole.npy || fail "weights that are not normalised make no difference"
+run z.npy --normalise none
+same y.npy z.npy "weights of a family's layer that are not normalised"
+
 # ---------------------------------------------------------------- capacity: of each sequence
 run limited.npy --capacity 1
 ! cmp -s limited.npy dense.npy || fail "a capacity of one token drops nothing"
@@ -77,7 +97,11 @@ same y.npy expected.npy "a sequence in a block of its own"
 run_wrong() { expect 1 ffn run model.safetensors --layer "$1" --input x.npy --output y.npy "${@:2}"; }
 run_wrong 1 --top-k 5 && says "top_k is 5" 4
 run_wrong 0 --top-k 1 && says "layer 0 has no experts"
-run_wrong 1 --tensor up=model.layers.0.mlp.up_proj.weight && says "expert 1"
+run_wrong 1 --tensor up=model.layers.0.mlp.up_proj.weight && says experts.0.w2.weight "d_ff 10"
+run_wrong 1 --tensor 'up=model.layers.{e}.mlp.up_proj.weight' && says model.layers.1.mlp.up_proj.weight
+expect 1 ffn run stacks.safetensors --experts 4 --activation silu --tensor up=all.w3 --tensor down=all.w2 --input x.npy --output y.npy && says top-k
+expect 2 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --score tanh && says softmax
+expect 2 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --normalise power && says "none or sum"
 run_wrong 1 --tensor router= && says router
 expect 2 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --top-k 0 && says top-k
 expect 2 ffn run model.safetensors --layer 1 --input x.npy --output y.npy --capacity -1 && says capacity

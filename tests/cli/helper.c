@@ -4,6 +4,7 @@
  *     cli_helper model OUT                     three layers of LLaMA's names and shapes
  *     cli_helper parts OUT MODEL               layer 0 of that model in other layouts, under names of no family
  *     cli_helper experts OUT MODEL             that layer as each of 4 experts of a Mixtral, behind a dense layer of that model's
+ *     cli_helper stacks OUT MODEL              the experts of that model as stacks, under names of no family
  *     cli_helper random OUT.npy SEED DIM...
  *     cli_helper extract MODEL TENSOR OUT.npy
  *     cli_helper compare GOT.npy EXPECTED.npy TOLERANCE     of the largest expected value; prints the largest error relative to it
@@ -273,6 +274,34 @@ static int experts(char **words) {
     return 0;
 }
 
+static int stacks(char **words) {
+    static const char *const w[] = {"w1", "w3", "w2"}, *const others[] = {"block_sparse_moe.gate.weight", "post_attention_layernorm.weight"};
+    ffn_model_t *from;
+    ffn_model_tensor_t about;
+    file_t file = {0};
+    char name[96];
+    require(ffn_model_open(words[1], NULL, &from));
+    for (int part = 0; part < 3; part++) {
+        float *all = allocate(EXPERTS * D_FF * D_MODEL);
+        for (int e = 0; e < EXPERTS; e++) {
+            snprintf(name, sizeof name, "model.layers.1.block_sparse_moe.experts.%d.%s.weight", e, w[part]);
+            float *numbers = tensor_read(from, name, &about);
+            memcpy(all + e * D_FF * D_MODEL, numbers, D_FF * D_MODEL * sizeof *all);
+            free(numbers);
+        }
+        snprintf(name, sizeof name, "all.%s", w[part]);
+        file_add(&file, name, EXPERTS * about.shape[0], about.shape[1], all);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "model.layers.1.%s", others[i]);
+        float *numbers = tensor_read(from, name, &about);
+        file_add(&file, i ? "norm" : "route", about.shape[0], about.ndim == 2 ? about.shape[1] : 0, numbers);
+    }
+    file_write(&file, words[0]);
+    ffn_model_free(from);
+    return 0;
+}
+
 static int extract(char **words) {
     ffn_model_t *from;
     ffn_model_tensor_t tensor;
@@ -288,6 +317,7 @@ int main(int count, char **words) {
     if (!strcmp(name, "model") && count == 3) return model(words + 2);
     if (!strcmp(name, "parts") && count == 4) return parts(words + 2);
     if (!strcmp(name, "experts") && count == 4) return experts(words + 2);
+    if (!strcmp(name, "stacks") && count == 4) return stacks(words + 2);
     if (!strcmp(name, "random") && count >= 4 && count < 36) return random_array(count - 2, words + 2);
     if (!strcmp(name, "extract") && count == 5) return extract(words + 2);
     if (!strcmp(name, "compare") && count == 5) return compare(words + 2);
