@@ -60,4 +60,6 @@ check_cxx() { # check_cxx HEADER
   done
 }
 check_cxx ffn/ffn.hpp
+check_cxx ffn/ffn_conv.hpp
 check_cxx ffn/ffn_io.hpp
+check_cxx ffn/ffn_moe.hpp

@@ -32,8 +32,10 @@ install_and_move() { # leaves the installed tree in $work/moved
 ./bin/ffn
 ./include/ffn/ffn.h
 ./include/ffn/ffn.hpp
+./include/ffn/ffn_conv.hpp
 ./include/ffn/ffn_io.h
 ./include/ffn/ffn_io.hpp
+./include/ffn/ffn_moe.hpp
 ./lib/cmake/ffn/ffn-config-version.cmake
 ./lib/cmake/ffn/ffn-config.cmake
 ./lib/cmake/ffn/ffn-io-shared.cmake
