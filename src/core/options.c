@@ -136,9 +136,9 @@ ffn_status_t ffni_options_read(const ffn_layer_options_t *given, config_t *confi
     config->gated = config->tensor[FFN_ROLE_GATE_WEIGHT] != NULL;
     config->shared_gated = config->tensor[FFN_ROLE_SHARED_GATE_WEIGHT] != NULL;
     status = ffni_activation_check(options, config->gated);
+    if (!status) status = ffni_mixture_check_tensors(&config->mixture, config->tensor);
     if (!status) status = resolve_dimensions(config);
     if (!status) status = resolve_sizes(config);
-    if (!status) status = ffni_mixture_check_tensors(&config->mixture, config->tensor);
     for (int slot = FFN_NORM_IN; !status && slot <= FFN_NORM_OUT; slot++) status = check_norm(config, slot);
     if (!status) status = check_companions(config);
     if (!status) status = check_tensors(config);

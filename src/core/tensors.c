@@ -59,7 +59,8 @@ static ffn_status_t check_owner(const ffn_tensor_t *tensor, int64_t experts) {
     const role_t *role = &ffni_roles[tensor->role];
     if (!experts && role->owner == OWNER_MIXTURE) return ffni_fail(FFN_INVALID, "%s is given, but the layer is no mixture of experts", role->name);
     if (tensor->expert && (!experts || role->owner != OWNER_EXPERT))
-        return ffni_fail(FFN_INVALID, "expert of %s is %" PRIu32 ", must be 0: it is no expert's own", role->name, tensor->expert);
+        return ffni_fail(FFN_INVALID, "expert of %s is %" PRIu32 ", must be 0: %s", role->name, tensor->expert,
+                         experts ? "it is no expert's own" : "the layer is no mixture of experts");
     if (experts && role->owner == OWNER_EXPERT && tensor->expert >= experts)
         return ffni_fail(FFN_INVALID, "expert of %s is %" PRIu32 ", must be 0 to %" PRId64, role->name, tensor->expert, experts - 1);
     if (tensor->ndim == role->ndim) return FFN_OK;
