@@ -156,7 +156,8 @@ FFN_API void ffn_context_free(ffn_context_t *context);
 
 /* Allocates the scratch memory that runs of `layer` on up to `tokens` tokens need, so that those allocate nothing and cannot fail for want of
  * memory. A context keeps the largest scratch that any of its layers needed. context NULL: the calling thread's own scratch. tokens >= 0.
- * The need stops growing at a few hundred tokens: longer runs go through in blocks. With the native engine it grows with the context's threads, each
+ * The need stops growing at a few hundred tokens: longer runs go through in blocks (a mixture of experts: at about moe.chunk_bytes, but for a capacity
+ * over all tokens; a run that brings a routing of a larger top_k may need more). With the native engine it grows with the context's threads, each
  * of which may work on a block of its own; scratch_limit of the context bounds it.
  * Statuses: FFN_INVALID, FFN_NO_MEMORY (the context is as before), FFN_BUSY. */
 FFN_API ffn_status_t ffn_context_reserve(ffn_context_t *context, const ffn_layer_t *layer, int64_t tokens);
