@@ -14,7 +14,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-enum { ROWS_MOST = 9, TAPS_MOST = 9, WIDTH_MOST = 67, INPUTS_MOST = ROWS_MOST + TAPS_MOST - 1 };
+enum { ROWS_MOST = 9, TAPS_MOST = 9, WIDTH_MOST = 67, INPUTS_MOST = DEPTHWISE_ROWS_MOST + DEPTHWISE_TAPS_MOST - 1 };
 
 static const double U = 0x1p-24;
 
@@ -103,22 +103,28 @@ static void check_slopes(const kernel_level_t *level, fixture_t *f)
 
 typedef void check_t(const kernel_level_t *level, fixture_t *f);
 
-static void every_case(check_t *check)
+static void check_case(check_t *check, fixture_t *f, uint64_t seed)
 {
     kernel_level_t levels[KERNEL_LEVELS_MAX];
     const int count = kernel_levels(levels);
+    for (int level = 0; level < count; level++) {
+        make(f, seed);
+        check(&levels[level], f);
+        release(f);
+    }
+}
+
+static void every_case(check_t *check)
+{
     uint64_t seed = test_seed();
+    fixture_t largest = {.n = 37, .rows = DEPTHWISE_ROWS_MOST, .taps = DEPTHWISE_TAPS_MOST, .left_out = true};
+    check_case(check, &largest, seed++);
     for (int64_t n = 0; n <= WIDTH_MOST; n += test_quick() ? 13 : 1)
         for (int64_t rows = 1; rows <= ROWS_MOST; rows += n % 16 == 1 ? 1 : 4)
             for (int64_t taps = 1; taps <= TAPS_MOST; taps += n % 16 == 1 ? 1 : 4)
                 for (int variant = 0; variant < 4; variant++) {
                     fixture_t f = {.n = n, .rows = rows, .taps = taps, .left_out = variant & 1, .mirrored = variant >> 1, .continued = variant == 2};
-                    for (int level = 0; level < count; level++) {
-                        make(&f, seed);
-                        check(&levels[level], &f);
-                        release(&f);
-                    }
-                    seed++;
+                    check_case(check, &f, seed++);
                 }
 }
 

@@ -9,8 +9,6 @@
 #include <string.h>
 
 enum {
-    RUN_ROWS = 16,     /* of a depthwise kernel's call */
-    RUN_TAPS = 32,
     SLOPE_ROWS = 32,   /* summed in float32, before they are added up in float64 */
     SLOPE_TAPS = 16,
     SLOPE_COLUMNS = 64 /* that a task sums by itself */
@@ -147,9 +145,9 @@ typedef struct depthwise_task {
 /* Rows of one sequence. */
 static void depthwise_run(const depthwise_task_t *task, int64_t row, int64_t rows) {
     const stencil_t *stencil = task->stencil;
-    const float *in[RUN_ROWS + RUN_TAPS - 1];
-    for (int64_t tap = 0; tap < stencil->kernel; tap += RUN_TAPS) {
-        int64_t taps = minimum(RUN_TAPS, stencil->kernel - tap);
+    const float *in[DEPTHWISE_ROWS_MOST + DEPTHWISE_TAPS_MOST - 1];
+    for (int64_t tap = 0; tap < stencil->kernel; tap += DEPTHWISE_TAPS_MOST) {
+        int64_t taps = minimum(DEPTHWISE_TAPS_MOST, stencil->kernel - tap);
         for (int64_t i = 0; i < rows + taps - 1; i++) in[i] = neighbour(task->pass, task->source, row, tap - stencil->left + i);
         const depthwise_t depthwise = {.n = stencil->channels, .rows = rows, .taps = taps, .in = in, .weight = stencil->taps + tap * stencil->step,
                                        .weight_step = stencil->step, .out = task->out + (row - task->first) * task->stride,
@@ -162,7 +160,7 @@ static void depthwise_rows(void *data, int64_t begin, int64_t end) {
     const depthwise_task_t *task = data;
     int64_t row = task->first + begin, rows;
     for (; row < task->first + end; row += rows) {
-        rows = minimum(RUN_ROWS, minimum(sequence_end(task->pass, row), task->first + end) - row);
+        rows = minimum(DEPTHWISE_ROWS_MOST, minimum(sequence_end(task->pass, row), task->first + end) - row);
         depthwise_run(task, row, rows);
     }
 }

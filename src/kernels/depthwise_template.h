@@ -9,52 +9,49 @@
 
 #include "kernels/unroll.h"
 
-enum { DEPTHWISE_ROWS = 4 };
+enum { DEPTHWISE_ROWS = 4, DEPTHWISE_INPUTS = DEPTHWISE_ROWS_MOST + DEPTHWISE_TAPS_MOST - 1 };
 
+/* A vector's columns of everything, side by side: rows that lie a multiple of 4 kB apart would take each other's places in the cache. */
 typedef struct depthwise_columns {
-    int64_t column, count; /* of a vector */
-    const float *const *in; /* of the first of the rows */
-    float *out;
+    vf in[DEPTHWISE_INPUTS];
+    vf weight[DEPTHWISE_TAPS_MOST];
 } depthwise_columns_t;
 
 /* Adds row s of the input to the results' rows. `inside`: all of them have a tap there. */
-INLINE void depthwise_row(const depthwise_t *d, const depthwise_columns_t *at, int64_t s, int rows, int inside, vf sums[DEPTHWISE_ROWS])
+INLINE void depthwise_row(const depthwise_t *d, const depthwise_columns_t *at, int64_t first, int64_t s, int rows, int inside, vf sums[DEPTHWISE_ROWS])
 {
-    const float *in = at->in[s];
-    if (!in) return;
-    const vf x = load_count(in, at->column, at->count);
+    if (!d->in[first + s]) return;
+    const vf x = at->in[first + s];
     UNROLL_ALL
     for (int r = 0; r < rows; r++)
-        if (inside || (s >= r && s - r < d->taps))
-            sums[r] = vf_fma(load_count(d->weight + (s - r) * d->weight_step, at->column, at->count), x, sums[r]);
+        if (inside || (s >= r && s - r < d->taps)) sums[r] = vf_fma(at->weight[s - r], x, sums[r]);
 }
 
 /* `rows` is a constant here: the sums live in registers. */
-INLINE void depthwise_rows(const depthwise_t *d, const depthwise_columns_t *at, int rows)
+INLINE void depthwise_rows(const depthwise_t *d, const depthwise_columns_t *at, int64_t first, int rows, int64_t column, int64_t count)
 {
     const int64_t all = d->taps + rows - 1;
+    float *out = d->out + first * d->out_step;
     int64_t s = 0;
     vf sums[DEPTHWISE_ROWS];
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) sums[r] = d->continued ? load_count(at->out + r * d->out_step, at->column, at->count) : vf_set1(0.0f);
-    for (; s < rows - 1; s++) depthwise_row(d, at, s, rows, 0, sums);
-    for (; s < d->taps; s++) depthwise_row(d, at, s, rows, 1, sums);
-    for (; s < all; s++) depthwise_row(d, at, s, rows, 0, sums);
+    for (int r = 0; r < rows; r++) sums[r] = d->continued ? load_count(out + r * d->out_step, column, count) : vf_set1(0.0f);
+    for (; s < rows - 1; s++) depthwise_row(d, at, first, s, rows, 0, sums);
+    for (; s < d->taps; s++) depthwise_row(d, at, first, s, rows, 1, sums);
+    for (; s < all; s++) depthwise_row(d, at, first, s, rows, 0, sums);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) store_count(at->out + r * d->out_step, at->column, at->count, sums[r]);
+    for (int r = 0; r < rows; r++) store_count(out + r * d->out_step, column, count, sums[r]);
 }
 
 INLINE void depthwise_vector(const depthwise_t *d, int64_t column, int64_t count)
 {
+    depthwise_columns_t at;
     int64_t row = 0;
-    for (; d->rows - row >= DEPTHWISE_ROWS; row += DEPTHWISE_ROWS) {
-        const depthwise_columns_t at = {column, count, d->in + row, d->out + row * d->out_step};
-        depthwise_rows(d, &at, DEPTHWISE_ROWS);
-    }
-    for (; row < d->rows; row++) {
-        const depthwise_columns_t at = {column, count, d->in + row, d->out + row * d->out_step};
-        depthwise_rows(d, &at, 1);
-    }
+    for (int64_t j = 0; j < d->taps; j++) at.weight[j] = load_count(d->weight + j * d->weight_step, column, count);
+    for (int64_t s = 0; s < d->rows + d->taps - 1; s++)
+        if (d->in[s]) at.in[s] = load_count(d->in[s], column, count);
+    for (; d->rows - row >= DEPTHWISE_ROWS; row += DEPTHWISE_ROWS) depthwise_rows(d, &at, row, DEPTHWISE_ROWS, column, count);
+    for (; row < d->rows; row++) depthwise_rows(d, &at, row, 1, column, count);
 }
 
 static void depthwise(const depthwise_t *d)

@@ -81,8 +81,10 @@ typedef void mix_fn(int64_t n, float *out, int64_t count, const float *const *ro
  * for r = 0 .. rows-1: one chain of multiply-adds in the order of the taps, fused at the vector levels, rounded apart at the scalar level. `start` is 0,
  * or with `continued` what is in out. A row of the input that is NULL is left out. `out` overlaps no input. Its error is at most taps * 2^-24 (vector
  * levels; twice that at the scalar level) times the sum of |w in|, to first order. */
+enum { DEPTHWISE_ROWS_MOST = 32, DEPTHWISE_TAPS_MOST = 32 };
+
 typedef struct depthwise {
-    int64_t n, rows, taps;
+    int64_t n, rows, taps; /* rows and taps at most as many */
     const float *const *in; /* [rows + taps - 1] */
     const float *weight;
     int64_t weight_step; /* may be negative */
