@@ -11,6 +11,9 @@
 #include "core/gemm.h"
 #include "core/rows.h"
 
+/* Rows that a panel is multiplied with while it is in the second-level cache: those of a native block for each thread. */
+enum { CONV_NATIVE_ROWS = 56 };
+
 typedef struct conv_pass {
     const ffn_conv_t *conv;
     ffn_context_t *context;

@@ -6,9 +6,6 @@
 #include "core/parallel.h"
 #include "core/tiling.h"
 
-/* Rows that a panel is multiplied with while it is in the second-level cache, as in the native engine's blocks. */
-enum { CHUNK_ROWS = 56 };
-
 typedef struct native_product {
     const convolution_t *is;
     const kernel_table_t *kernels;
@@ -55,7 +52,7 @@ static void multiply_groups(void *data, int64_t begin, int64_t end) {
 }
 
 static void multiply_native(const conv_pass_t *pass, const convolution_t *is, int64_t rows, operand_t a, float *tiles, float *out) {
-    native_product_t product = {.is = is, .kernels = pass->conv->kernels, .rows = rows, .chunks = (rows - 1) / CHUNK_ROWS + 1,
+    native_product_t product = {.is = is, .kernels = pass->conv->kernels, .rows = rows, .chunks = (rows - 1) / CONV_NATIVE_ROWS + 1,
                                 .panels = is->width / pass->conv->kernels->panel_width, .a = a, .tiles = tiles, .out = out};
     int64_t chunk_rows = (rows - 1) / product.chunks + 1;
     product.groups = (product.panels - 1) / GROUP_PANELS_MOST + 1;
