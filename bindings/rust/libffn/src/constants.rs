@@ -112,6 +112,10 @@ constants! {
         LATENT_OUT_WEIGHT = FFN_ROLE_LATENT_OUT_WEIGHT,
         /// `[d_out]`, of a mixture of experts.
         LATENT_OUT_BIAS = FFN_ROLE_LATENT_OUT_BIAS,
+        /// `[d_model, k]`, of a convolutional layer.
+        UP_TAPS = FFN_ROLE_UP_TAPS,
+        /// `[d_ff, k]`, of a convolutional layer.
+        DOWN_TAPS = FFN_ROLE_DOWN_TAPS,
     }
 }
 

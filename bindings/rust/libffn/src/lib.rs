@@ -133,6 +133,7 @@
 mod allocator;
 mod constants;
 mod context;
+mod conv;
 mod dropout;
 mod error;
 mod init;
@@ -156,6 +157,7 @@ mod version;
 pub use allocator::Allocator;
 pub use constants::{Activation, Engine, Isa, LayerFlags, Norm, NormSlot, Residual, Role};
 pub use context::{thread_info, Context, ContextInfo, ContextOptions};
+pub use conv::{Conv, ConvFlags, ConvInfo, ConvMask, ConvOptions, ConvPadding, ConvRecorded, ConvRun};
 pub use dropout::{Dropout, DropoutSite};
 pub use error::{Error, Result, Status};
 pub use init::{weight_init, InitOptions, InitScheme};

@@ -139,7 +139,7 @@ impl<'t> Recorded<'t> {
     }
 
     fn backward_raw(&mut self, context: *mut sys::ffn_context_t, backward: Backward<'_>, gradients: &mut [TensorMut<'_>]) -> Result<()> {
-        let mut given = backward.describe(self)?;
+        let mut given = backward.describe((self.batch, self.length), (self.layer.d_model(), self.layer.d_out()))?;
         given.tape = self.tape.as_mut_ptr();
         given.gradients = gradients.as_mut_ptr().cast_const().cast(); // a TensorMut is an ffn_tensor_t
         given.gradient_count = gradients.len() as u64;
@@ -226,11 +226,11 @@ impl<'a> Backward<'a> {
         self
     }
 
-    fn describe(self, recorded: &Recorded<'_>) -> Result<sys::ffn_backward_t> {
-        let (d_model, d_out) = (recorded.layer.d_model(), recorded.layer.d_out());
+    /// For the C interface, of a run of that batch and length, and of those widths of x and y.
+    pub(crate) fn describe(self, (batch, length_of_each): (usize, usize), (d_model, d_out): (usize, usize)) -> Result<sys::ffn_backward_t> {
         let rows = |name, numbers, width, stride| {
             // Without strides no number may be left over.
-            Rows { name, numbers, batch: recorded.batch, length: recorded.length, width, stride, whole: stride == [0; 2] }.strides()
+            Rows { name, numbers, batch, length: length_of_each, width, stride, whole: stride == [0; 2] }.strides()
         };
         let mut given = sys::ffn_backward_t {
             struct_size: size_of::<sys::ffn_backward_t>() as u32,

@@ -2,6 +2,7 @@
 #[cfg(feature = "io")]
 mod checkpoint;
 mod contexts;
+mod convolutions;
 mod errors;
 mod layers;
 mod mixtures;

@@ -9,7 +9,6 @@ const LEFT_TO_SYS: &[&str] = &[
     "FFN_OK", "FFN_ROLE_NONE", "FFN_DTYPE_", // this crate's own business
     "ffn_status_name", "ffn_io_status_name", // Status has Debug
     "ffn_npy_", // Rust has crates for .npy arrays
-    "FFN_CONV_", "ffn_conv_", "FFN_ROLE_UP_TAPS", "FFN_ROLE_DOWN_TAPS", // convolutional layers: not yet
 ];
 
 fn root() -> PathBuf {
