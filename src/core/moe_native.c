@@ -30,12 +30,19 @@ typedef struct place {
     hidden_t hidden;
 } place_t;
 
+/* The two projections of items that threads share. */
+enum { HIDDEN, DOWN };
+
+/* Where an item's rows begin, and its groups of panels. */
+typedef struct begin {
+    int64_t row, group[2];
+} begin_t;
+
 /* Items that threads share: each with rows of its own in one place. */
 typedef struct shared {
-    int64_t rows;      /* that there is room for */
-    place_t place;     /* of all; scaled: a row for each item */
-    int64_t *row;      /* [items]: where an item's rows begin */
-    int64_t *in, *down; /* [items + 1]: where its groups of panels begin */
+    int64_t rows;    /* that there is room for */
+    place_t place;   /* of all; scaled: a row for each item */
+    begin_t *begins; /* [items + 1]; NULL: threads do not share items */
     counter_t *counters;
 } shared_t;
 
@@ -43,7 +50,7 @@ typedef struct scratch {
     place_t *own; /* per slot */
     float *sums;  /* per slot */
     int64_t sums_step;
-    shared_t shared; /* rows 0: none */
+    shared_t shared;
 } scratch_t;
 
 typedef struct work {
@@ -86,9 +93,7 @@ static shared_t lay_out_shared(const ffn_layer_t *layer, const moe_plan_t *plan,
     shared_t shared = {.rows = shared_rows(layer, plan)};
     if (!shared.rows) return shared;
     shared.place = lay_out_place(layer, shared.rows, shared.rows, arena);
-    shared.row = ffni_arena_take(arena, shared.rows, sizeof *shared.row); /* every item has a row */
-    shared.in = ffni_arena_take(arena, shared.rows + 1, sizeof *shared.in);
-    shared.down = ffni_arena_take(arena, shared.rows + 1, sizeof *shared.down);
+    shared.begins = ffni_arena_take(arena, shared.rows + 1, sizeof *shared.begins); /* every item has a row */
     shared.counters = ffni_arena_take(arena, plan->slots, sizeof *shared.counters);
     return shared;
 }
@@ -194,7 +199,7 @@ static item_view_t view_item(const work_t *work, int64_t index) {
     const moe_item_t *item = &pass->memory.items[index];
     item_view_t view = {.item = item, .network = network_of(pass->layer, item)};
     const network_t *network = &view.network;
-    int64_t row = shared->row[index], least = 1 + network->gated, in_width = round_up(widest_in(pass->layer), TILE_CHUNK);
+    int64_t row = shared->begins[index].row, least = 1 + network->gated, in_width = round_up(widest_in(pass->layer), TILE_CHUNK);
     view.tiling = ffni_tiling_of(network->kernels, item->rows);
     view.place.input = shared->place.input + row * in_width;
     if (shared->place.scaled) view.place.scaled = shared->place.scaled + row * widest_in(pass->layer);
@@ -206,12 +211,12 @@ static item_view_t view_item(const work_t *work, int64_t index) {
     return view;
 }
 
-/* The item whose groups, which begin there, have number `group`. */
-static int64_t item_of_group(const int64_t *begins, int64_t items, int64_t group) {
-    int64_t low = 0, high = items;
+/* The item that a group of a projection belongs to. */
+static int64_t item_of_group(const work_t *work, int projection, int64_t group) {
+    int64_t low = 0, high = work->pass->item_count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (begins[middle] <= group) low = middle;
+        if (work->scratch.shared.begins[middle].group[projection] <= group) low = middle;
         else high = middle;
     }
     return low;
@@ -242,48 +247,49 @@ static const float *gathered(const moe_pass_t *pass, const item_view_t *view) {
 
 static void hidden_group(const void *data, int64_t group, float *sums) {
     const work_t *work = data;
-    int64_t index = item_of_group(work->scratch.shared.in, work->pass->item_count, group);
+    int64_t index = item_of_group(work, HIDDEN, group);
     item_view_t view = view_item(work, index);
-    int64_t first = (group - work->scratch.shared.in[index]) * view.in_group;
+    int64_t first = (group - work->scratch.shared.begins[index].group[HIDDEN]) * view.in_group;
     ffni_network_hidden(&view.network, &view.tiling, gathered(work->pass, &view), &view.place.hidden, first,
                         minimum(view.in_group, view.network.in_panels - first), sums);
 }
 
 static void down_group(const void *data, int64_t group, float *sums) {
     const work_t *work = data;
-    int64_t index = item_of_group(work->scratch.shared.down, work->pass->item_count, group);
+    int64_t index = item_of_group(work, DOWN, group);
     item_view_t view = view_item(work, index);
-    int64_t first = (group - work->scratch.shared.down[index]) * view.down_group;
+    int64_t first = (group - work->scratch.shared.begins[index].group[DOWN]) * view.down_group;
     project_down(work->pass, view.item, &view.network, &view.tiling, &view.place.hidden, first,
                  minimum(view.down_group, view.network.down_panels - first), sums);
 }
 
 static void number_groups(const work_t *work) {
-    const shared_t *shared = &work->scratch.shared;
-    int64_t rows = 0;
-    shared->in[0] = shared->down[0] = 0;
+    begin_t *begins = work->scratch.shared.begins;
+    begins[0] = (begin_t){0, {0, 0}};
     for (int64_t index = 0; index < work->pass->item_count; index++) {
-        shared->row[index] = rows;
         item_view_t view = view_item(work, index);
-        rows += view.item->rows;
-        shared->in[index + 1] = shared->in[index] + groups_of(view.network.in_panels, view.in_group);
-        shared->down[index + 1] = shared->down[index] + groups_of(view.network.down_panels, view.down_group);
+        begins[index + 1] = (begin_t){begins[index].row + view.item->rows,
+                                      {begins[index].group[HIDDEN] + groups_of(view.network.in_panels, view.in_group),
+                                       begins[index].group[DOWN] + groups_of(view.network.down_panels, view.down_group)}};
     }
+}
+
+static void each_group_of_items(const work_t *work, int projection, group_fn *function) {
+    const scratch_t *scratch = &work->scratch;
+    groups_t groups = {.data = work, .work = function, .count = scratch->shared.begins[work->pass->item_count].group[projection],
+                       .slots = work->slots, .counters = scratch->shared.counters, .sums = scratch->sums, .sums_step = scratch->sums_step};
+    ffni_each_group(work->pass->context, &groups);
 }
 
 static void share_items(work_t *work) {
     const moe_pass_t *pass = work->pass;
-    const scratch_t *scratch = &work->scratch;
-    int64_t items = pass->item_count;
+    int64_t items = pass->item_count, most_rows = pass->memory.items[0].rows;
     number_groups(work);
-    groups_t groups = {.data = work, .work = hidden_group, .count = scratch->shared.in[items], .slots = work->slots,
-                       .counters = scratch->shared.counters, .sums = scratch->sums, .sums_step = scratch->sums_step};
-    ffni_parallel_rows(pass->context, items, widest_in(pass->layer) * pass->memory.items[0].rows, gather_items, work);
-    ffni_each_group(pass->context, &groups);
+    ffni_parallel_rows(pass->context, items, widest_in(pass->layer) * most_rows, gather_items, work);
+    each_group_of_items(work, HIDDEN, hidden_group);
     if (pass->layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE)
-        ffni_parallel_rows(pass->context, items, pass->layer->d_ff * pass->memory.items[0].rows, normalise_items, work);
-    groups.work = down_group, groups.count = scratch->shared.down[items], groups.slots = work->slots;
-    ffni_each_group(pass->context, &groups);
+        ffni_parallel_rows(pass->context, items, pass->layer->d_ff * most_rows, normalise_items, work);
+    each_group_of_items(work, DOWN, down_group);
 }
 
 /* --------------------------------------------------------------------- Choice */
@@ -325,7 +331,7 @@ void ffni_moe_native_experts(moe_pass_t *pass) {
     ffni_moe_cut(pass, OWN_ROWS);
     if (!pass->item_count) return;
     work.slots = useful_slots(pass);
-    if (work.slots > 1 && is_better_shared(&work)) {
+    if (work.scratch.shared.begins && work.slots > 1 && is_better_shared(&work)) {
         ffni_moe_cut(pass, MOE_ROWS_MOST);
         share_items(&work);
         return;
