@@ -59,6 +59,12 @@ SHAPES = (
 )
 
 
+def clear(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.iterdir():
+        stale.unlink()
+
+
 def make_data(shape, folder, tokens):
     """Writes the layer's arrays and `tokens` rows of x as raw float32, and returns the output for all rows in float64."""
     generator = np.random.default_rng(shape.d_model)
@@ -70,8 +76,7 @@ def make_data(shape, folder, tokens):
         numbers.tofile(folder / name)
         return numbers
 
-    for stale in folder.iterdir():
-        stale.unlink()
+    clear(folder)
     in_scale, down_scale = math.sqrt(3 / shape.d_model), math.sqrt(3 / shape.d_ff)
     x = uniform("x", (tokens, shape.d_model), 1.7)
     up = uniform("up", (shape.d_ff, shape.d_model), in_scale)

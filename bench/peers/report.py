@@ -61,16 +61,19 @@ def caches():
     return ", ".join(found)
 
 
-def machine(cells, settings):
-    packages = ["onednn-cpu-gomp", "onnxruntime", "scipy-openblas32"]
+def measured_on(packages=("onednn-cpu-gomp", "scipy-openblas32")):
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
+    return (f"Measured {datetime.date.today().isoformat()} on: {cpu_model()}, {len(os.sched_getaffinity(0))} CPUs; {caches()} per core or "
+            f"shared; Linux {'.'.join(platform.release().split('.')[:2])}, {' '.join(platform.libc_ver())}. Peers: {versions}.")
+
+
+def machine(cells, settings):
     peaks = {}
     for cell in cells:
         flop = cell.shape.flop(cell.tokens) / cell.limits()["FLOP"]
         peaks.setdefault((cell.level, cell.threads), []).append(flop)
     middle = {key: sorted(values)[len(values) // 2] / 1e9 for key, values in peaks.items()}
-    return [f"Measured {datetime.date.today().isoformat()} on: {cpu_model()}, {len(os.sched_getaffinity(0))} CPUs; {caches()} per core or "
-            f"shared; Linux {'.'.join(platform.release().split('.')[:2])}, {' '.join(platform.libc_ver())}. Peers: {versions}. Rounds of a cell: up to {settings.rounds}.", "",
+    return [f"{measured_on(('onednn-cpu-gomp', 'onnxruntime', 'scipy-openblas32'))} Rounds of a cell: up to {settings.rounds}.", "",
             "Multiply-add peak, median over the cells, GFLOP/s: "
             + ", ".join(f"{threads} thread{'s' if threads > 1 else ''}{' (AVX2)' if level == 'avx2' else ''} {value:.0f}"
                         for (level, threads), value in middle.items()) + "."]

@@ -3,11 +3,12 @@
  *
  *     worker VARIANT FOLDER D_MODEL D_FF ACTIVATION GATED MAX_TOKENS
  *
- * FOLDER has x, up, gate, down, up_bias and down_bias as raw float32 (a missing file: the layer has none). The worker says "ready", then answers
- * each line of standard input with one of its own; "unavailable SENTENCE" is an answer to all:
+ * FOLDER has x, up, gate, down, up_bias and down_bias as raw float32 (a missing file: the layer has none), for training d_y too. The worker says
+ * "ready", then answers each line of standard input with one of its own; "unavailable SENTENCE" is an answer to all:
  *
- *     prepare TOKENS THREADS FILE   runs once, writes y into FILE          -> ok FORM
- *     run COUNT                     runs COUNT times after a warm-up       -> times SECONDS...
+ *     prepare TOKENS THREADS FILE   runs once, writes y into FILE          -> ok FORM      (training: y, d_x, d_up, d_gate, d_down)
+ *     choose WHAT                   what runs do from now on               -> ok
+ *     run COUNT                     runs COUNT times after a warm-up       -> times SECONDS...  (training: SECONDS/SECONDS OF THE FORWARD HALF...)
  *
  * Each library's threads wait in their own way between runs: spinning for a while, then asleep. They are left to it, but a worker answers only
  * when its process has stopped taking CPU time, so that no engine's idle threads are in another's way. */
@@ -55,6 +56,16 @@ static const float *mapped(const char *folder, const char *name, int64_t count) 
     return numbers;
 }
 
+static void place_training(layer_t *layer, const char *folder) {
+    int64_t matrix = layer->d_model * layer->d_ff;
+    layer->d_y = mapped(folder, "d_y", layer->max_tokens * layer->d_model);
+    if (!layer->d_y) return;
+    layer->d_x = worker_floats(layer->max_tokens * layer->d_model);
+    layer->d_up = worker_floats(matrix);
+    layer->d_gate = layer->gated ? worker_floats(matrix) : NULL;
+    layer->d_down = worker_floats(matrix);
+}
+
 static layer_t read_layer(char **argv) {
     const char *folder = argv[2];
     layer_t layer = {.d_model = atoll(argv[3]), .d_ff = atoll(argv[4]), .activation = argv[5], .gated = atoi(argv[6]) != 0,
@@ -67,6 +78,7 @@ static layer_t read_layer(char **argv) {
     layer.up_bias = mapped(folder, "up_bias", layer.d_ff);
     layer.down_bias = mapped(folder, "down_bias", layer.d_model);
     layer.y = worker_floats(layer.max_tokens * layer.d_model);
+    place_training(&layer, folder);
     if (!layer.x || !layer.up || !layer.down || !layer.gate == layer.gated) worker_fail("%s lacks a file", folder);
     return layer;
 }
@@ -103,10 +115,35 @@ int worker_fastest(int count, void (*try)(const layer_t *layer, int form), const
     return fastest;
 }
 
-static void write_output(const layer_t *layer, int64_t tokens, const char *path) {
-    size_t count = (size_t)(tokens * layer->d_model);
+typedef struct output {
+    float *values;
+    int64_t count;
+} output_t;
+
+static void list_outputs(const layer_t *layer, int64_t tokens, output_t outputs[5]) {
+    int64_t rows = tokens * layer->d_model, matrix = layer->d_model * layer->d_ff;
+    const output_t all[5] = {{layer->y, rows}, {layer->d_x, rows}, {layer->d_up, matrix}, {layer->d_gate, matrix}, {layer->d_down, matrix}};
+    memcpy(outputs, all, sizeof all);
+}
+
+/* NaN: what is not written cannot pass. */
+static void spoil_outputs(const layer_t *layer, int64_t tokens) {
+    output_t outputs[5];
+    list_outputs(layer, tokens, outputs);
+    for (int i = 0; i < 5; i++)
+        if (outputs[i].values) memset(outputs[i].values, 0xff, (size_t)outputs[i].count * sizeof(float));
+}
+
+static void write_outputs(const layer_t *layer, int64_t tokens, const char *path) {
+    output_t outputs[5];
     FILE *file = fopen(path, "wb");
-    if (!file || fwrite(layer->y, sizeof(float), count, file) != count || fclose(file)) worker_fail("%s: %s", path, strerror(errno));
+    if (!file) worker_fail("%s: %s", path, strerror(errno));
+    list_outputs(layer, tokens, outputs);
+    for (int i = 0; i < 5; i++) {
+        size_t count = outputs[i].values ? (size_t)outputs[i].count : 0;
+        if (fwrite(outputs[i].values ? outputs[i].values : layer->y, sizeof(float), count, file) != count) worker_fail("%s: %s", path, strerror(errno));
+    }
+    if (fclose(file)) worker_fail("%s: %s", path, strerror(errno));
 }
 
 static double last_seconds; /* of the prepared cell's last run; 0 before the first */
@@ -118,32 +155,49 @@ static void answer_prepare(const engine_t *engine, const layer_t *layer, const c
     if (sscanf(line, "prepare %lld %d %4095s", &tokens, &threads, path) != 3) worker_fail("not understood: %s", line);
     const char *sentence = engine->prepare(layer, tokens, threads, form);
     if (!sentence) {
-        memset(layer->y, 0xff, (size_t)(tokens * layer->d_model) * sizeof(float)); /* NaN: what is not written cannot pass */
+        spoil_outputs(layer, tokens);
         engine->run(layer);
-        write_output(layer, tokens, path);
+        write_outputs(layer, tokens, path);
     }
     last_seconds = 0;
     wait_until_idle();
     printf("%s %s\n", sentence ? "unavailable" : "ok", sentence ? sentence : form);
 }
 
+static double forward_end;
+
+void worker_forward_done(void) {
+    forward_end = measure_now();
+}
+
+static void answer_choose(const engine_t *engine, const char *what) {
+    if (engine->choose && engine->choose(what))
+        printf("ok\n");
+    else
+        printf("unavailable there is no %s\n", what);
+}
+
 /* Long runs are not warmed up: waking the threads and filling the caches is a small share of them, or the weights come from DRAM anyway. */
 static void answer_run(const engine_t *engine, const layer_t *layer, int count) {
     enum { WARM_UPS = 3 };
     const double long_run = 0.05;
-    double start = measure_now(), *seconds = malloc((size_t)count * sizeof *seconds);
-    if (!seconds) worker_fail("out of memory");
+    double start = measure_now(), *seconds = malloc((size_t)count * sizeof *seconds), *forward = malloc((size_t)count * sizeof *forward);
+    if (!seconds || !forward) worker_fail("out of memory");
     for (int i = 0; last_seconds < long_run && i < WARM_UPS && (i == 0 || measure_now() - start < 2e-3); i++) engine->run(layer);
     for (int i = 0; i < count; i++) {
         start = measure_now();
         engine->run(layer);
         seconds[i] = last_seconds = measure_now() - start;
+        forward[i] = forward_end - start;
     }
     wait_until_idle();
     printf("times");
-    for (int i = 0; i < count; i++) printf(" %.9g", seconds[i]);
+    for (int i = 0; i < count; i++) {
+        printf(" %.9g", seconds[i]);
+        if (layer->d_y) printf("/%.9g", forward[i]);
+    }
     printf("\n");
-    free(seconds);
+    free(seconds), free(forward);
 }
 
 int worker_main(int argc, char **argv, const engine_t *engine) {
@@ -162,6 +216,8 @@ int worker_main(int argc, char **argv, const engine_t *engine) {
     while (fgets(line, sizeof line, stdin)) {
         if (!strncmp(line, "prepare ", 8))
             answer_prepare(engine, &layer, line);
+        else if (!strncmp(line, "choose ", 7))
+            answer_choose(engine, strtok(line + 7, "\n"));
         else if (sscanf(line, "run %d", &count) == 1 && count > 0)
             answer_run(engine, &layer, count);
         else

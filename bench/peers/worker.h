@@ -13,6 +13,9 @@ typedef struct layer {
     const char *activation; /* relu, gelu or silu */
     const float *x, *up, *gate, *down, *up_bias, *down_bias;
     float *y; /* [max_tokens, d_model] */
+    /* Training: the derivatives by y that the driver gives, and those that a run leaves, in the shapes of what they are by. Else NULL. */
+    const float *d_y;
+    float *d_x, *d_up, *d_gate, *d_down;
 } layer_t;
 
 enum { FORM_LENGTH = 96 };
@@ -22,9 +25,14 @@ typedef struct engine {
     const char *(*start)(const layer_t *layer, const char *variant);
     /* Before each cell: makes everything ready for run() with this many tokens and threads, and says in form how it will do it. Returns as start. */
     const char *(*prepare)(const layer_t *layer, int64_t tokens, int threads, char form[FORM_LENGTH]);
-    /* y = layer(x) for the prepared number of tokens. */
+    /* y = layer(x) for the prepared number of tokens; training: a whole step. */
     void (*run)(const layer_t *layer);
+    /* What run() does from now on, by a name of the engine's; false if it has none such. NULL: there is nothing to choose. */
+    bool (*choose)(const char *what);
 } engine_t;
+
+/* A step of training calls it between its forward and its backward half. */
+void worker_forward_done(void);
 
 /* Serves until standard input ends: the whole main() of a worker. */
 int worker_main(int argc, char **argv, const engine_t *engine);

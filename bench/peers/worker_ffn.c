@@ -37,6 +37,6 @@ static void run(const layer_t *layer) {
 }
 
 int main(int argc, char **argv) {
-    static const engine_t engine = {start, prepare, run};
+    static const engine_t engine = {.start = start, .prepare = prepare, .run = run};
     return worker_main(argc, argv, &engine);
 }

@@ -189,6 +189,6 @@ static void run(const layer_t *layer) {
 }
 
 int main(int argc, char **argv) {
-    static const engine_t worker = {start, prepare, run};
+    static const engine_t worker = {.start = start, .prepare = prepare, .run = run};
     return worker_main(argc, argv, &worker);
 }

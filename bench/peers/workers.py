@@ -41,11 +41,13 @@ def environment(level):
 
 
 class Worker:
+    engines = ENGINES
+
     def __init__(self, name, shape, folder, bin_folder, max_tokens, level):
         self.name, self.form, self.error = name, "", None
         self.y_file = folder / ("y-" + name.replace(" ", "-"))
         self.shape = shape
-        program, variant = ENGINES[name]
+        program, variant = self.engines[name]
         program = program.format(bin=bin_folder)
         command = [sys.executable, program] if program.endswith(".py") else [program]
         command += [variant, folder, shape.d_model, shape.d_ff, shape.activation, int(shape.gated), max_tokens]
@@ -74,11 +76,13 @@ class Worker:
         if not can:
             return self.form
         if self.name not in LIMITS:
-            y = np.fromfile(self.y_file, dtype=np.float32).reshape(tokens, -1)
-            self.error = relative_error(y, right[:tokens])
+            self.error = self.deviation(tokens, right)
             if not self.error <= TOLERANCE:  # NaN too
                 raise WorkerFailure(f"{self.name}: the output is wrong, off by {self.error:g} of the largest number")
         return None
+
+    def deviation(self, tokens, right):
+        return relative_error(np.fromfile(self.y_file, dtype=np.float32).reshape(tokens, -1), right[:tokens])
 
     def run(self, count):
         can, times = self.ask(f"run {count}")
@@ -96,9 +100,9 @@ class Worker:
         self.process.stdout.close()
 
 
-def start_workers(names, *arguments):
+def start_workers(names, *arguments, kind=Worker):
     """The workers of those engines that can be had, and {name: sentence} for the others."""
-    workers, missing = [Worker(name, *arguments) for name in names], {}
+    workers, missing = [kind(name, *arguments) for name in names], {}
     for worker in list(workers):
         can, sentence = worker.answer()
         if not can:
