@@ -53,7 +53,7 @@ void ffni_rows_product(const rows_product_t *product) {
 /* ----------------------------------------------------- Rows times other rows */
 
 /* Rows and columns of c that are worked on together: whole tiles, whole panels. */
-enum { GROUP_ROWS = 56, GROUP_PANELS = 8 };
+enum { GROUP_ROWS = 112, GROUP_PANELS = 8 };
 
 static int64_t group_rows(const kernel_table_t *kernels) {
     int64_t tile = kernels->tile_rows[kernels->panels_log_of_many];
@@ -78,6 +78,14 @@ int64_t ffni_depth_product_own(const kernel_table_t *kernels, int64_t depth) {
     return packed_size(kernels, most, depth) + group_rows(kernels) * kernels->panel_width;
 }
 
+/* Four rows of a at once: what a row of the tile takes of them is stored in one go. */
+static void transpose_four(int64_t count, const float *from, int64_t stride, float *to) {
+    for (int64_t row = 0; row < count; row++, to += TILE_CHUNK) {
+        const float four[4] = {from[row], from[row + stride], from[row + 2 * stride], from[row + 3 * stride]};
+        memcpy(to, four, sizeof four);
+    }
+}
+
 /* a's columns from `first` on as the rows of tiles: a chunk of a tile is the transpose of as many rows of a. */
 static void pack_tiles(const depth_product_t *product, int64_t first, int64_t rows, float *tiles) {
     tiling_t tiling = ffni_tiling_of(product->kernels, rows);
@@ -86,7 +94,9 @@ static void pack_tiles(const depth_product_t *product, int64_t first, int64_t ro
             int64_t start = ffni_tile_start(&tiling, tile), count = ffni_tile_rows(&tiling, tile), deep = minimum(TILE_CHUNK, product->depth - k);
             const float *from = product->a + k * product->a_stride + first + start;
             float *to = tiles + ffni_tiled_size(start, product->depth) + k * count;
-            for (int64_t i = 0; i < deep; i++, from += product->a_stride)
+            int64_t i = 0;
+            for (; deep - i >= 4; i += 4, from += 4 * product->a_stride) transpose_four(count, from, product->a_stride, to + i);
+            for (; i < deep; i++, from += product->a_stride)
                 for (int64_t row = 0; row < count; row++) to[row * TILE_CHUNK + i] = from[row];
         }
 }
@@ -166,18 +176,27 @@ static int64_t groups_of(int64_t columns, int64_t size) {
     return (columns - 1) / size + 1;
 }
 
-/* Threads want several groups each. */
+/* So many tiles or panels of `count` make a group of at most `most`: threads want several groups each. */
+static int64_t share(const depth_product_t *product, int64_t count, int64_t most) {
+    while (product->slots > 1 && most > 1 && count < 4 * most * product->slots) most /= 2;
+    return most;
+}
+
+static int64_t rows_of_group(const depth_product_t *product) {
+    int64_t tile = product->kernels->tile_rows[product->kernels->panels_log_of_many];
+    return share(product, groups_of(product->rows, tile), group_rows(product->kernels) / tile) * tile;
+}
+
 static int64_t columns_of_group(const depth_product_t *product) {
-    int64_t width = product->kernels->panel_width, panels = groups_of(product->columns, width), group = GROUP_PANELS;
-    while (product->slots > 1 && group > 1 && panels < 4 * group * product->slots) group /= 2;
-    return group * width;
+    int64_t width = product->kernels->panel_width;
+    return share(product, groups_of(product->columns, width), GROUP_PANELS) * width;
 }
 
 void ffni_depth_product(ffn_context_t *context, const depth_product_t *product) {
     const kernel_table_t *kernels = product->kernels;
     work_t work = {.product = product, .shares_b = product->columns <= product->rows};
     int64_t shared = work.shares_b ? groups_of(product->columns, group_columns(kernels)) : groups_of(product->rows, group_rows(kernels));
-    work.own_size = work.shares_b ? group_rows(kernels) : columns_of_group(product);
+    work.own_size = work.shares_b ? rows_of_group(product) : columns_of_group(product);
     work.count = groups_of(work.shares_b ? product->rows : product->columns, work.own_size);
     atomic_init(&work.next, 0);
     ffni_parallel_rows(product->slots > 1 ? context : NULL, shared, GROUP_ROWS * product->depth, pack_shared, &work);
