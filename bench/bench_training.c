@@ -74,7 +74,7 @@ static void multiply(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t m, int64_t 
     cblas_sgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, a, (int)lda, b, (int)ldb, 0, c, (int)ldc);
 }
 
-/* The products in the layouts that the layer has: weights [in, out], gradients [out, in]. */
+/* The products in the layouts that a layer of the blas engine has: weights [in, out], gradients [out, in]. */
 static void run_bare(void *data) {
     training_case_t *c = data;
     int64_t model = c->d_model, ff = c->d_ff, width = ff * (1 + c->gated), rows = c->tokens;
