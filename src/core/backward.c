@@ -57,14 +57,28 @@ static uint64_t bytes_of(const ffn_layer_t *layer, needs_t needs, gradients_t *g
     return measure.overflowed ? UINT64_MAX : measure.used;
 }
 
-uint64_t ffni_training_backward_bytes(const ffn_layer_t *layer, int64_t rows, int64_t slots) {
-    static const needs_t all = {1, 1, 1};
+/* With every gradient. */
+static uint64_t most_bytes(const ffn_layer_t *layer, needs_t needs, int64_t rows, int64_t slots) {
     gradients_t gradients = {.layer = layer};
     for (int role = 0; role < ROLE_LIMIT; role++) {
         gradients.view[role] = layer->stored[role];
         if (ffni_roles[role].ndim == 2) gradients.view[role].data = NULL; /* written in place */
     }
-    return bytes_of(layer, all, &gradients, rows, slots);
+    return bytes_of(layer, needs, &gradients, rows, slots);
+}
+
+uint64_t ffni_training_backward_bytes(const ffn_layer_t *layer, int64_t rows, int64_t slots) {
+    static const needs_t all = {1, 1, 1};
+    return most_bytes(layer, all, rows, slots);
+}
+
+uint64_t ffni_training_backward_room(const ffn_layer_t *layer, const ffn_context_t *context, const ffn_tape_t *tape, int64_t tokens) {
+    needs_t needs = {.hidden = (tape->flags & FFN_TAPE_RECOMPUTE) != 0, .branch = ffni_tape_keeps_branch(layer), .input = 1};
+    uint64_t limit = context->scratch_limit ? context->scratch_limit : UINT64_MAX;
+    training_plan_t plan;
+    if (ffni_training_backward_bytes(layer, 1, 1) > limit) return 0;
+    if (ffni_training_plan(layer, context, tokens, needs.hidden ? RECOMPUTE_ROWS : TRAINING_ROWS, ffni_training_backward_bytes, &plan)) return 0;
+    return most_bytes(layer, needs, plan.rows, plan.slots);
 }
 
 static needs_t needs_of(const backward_t *backward) {

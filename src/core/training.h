@@ -105,6 +105,9 @@ ffn_status_t ffni_training_backward(const backward_t *backward);
 uint64_t ffni_training_forward_bytes(const ffn_layer_t *layer, int64_t rows, int64_t slots);
 uint64_t ffni_training_backward_bytes(const ffn_layer_t *layer, int64_t rows, int64_t slots); /* of every gradient, recomputing */
 
+/* Bytes of scratch memory that the backward pass of so many tokens on the tape needs at the most, in that context; 0 if it cannot run there. */
+uint64_t ffni_training_backward_room(const ffn_layer_t *layer, const ffn_context_t *context, const ffn_tape_t *tape, int64_t tokens);
+
 /* Bytes of stack that they need on the calling thread beyond a few pages. */
 uint64_t ffni_training_stack(const ffn_layer_t *layer);
 

@@ -116,13 +116,20 @@ static int64_t share_rows(const training_plan_t *plan, int64_t tokens) {
     return (tokens - 1) / blocks + 1;
 }
 
+/* At once what the backward pass will need: growing later would hold both for a moment. */
+static uint64_t scratch_bytes(const forward_t *forward, const training_plan_t *plan, const ffn_tape_t *tape) {
+    uint64_t bytes = ffni_training_forward_bytes(forward->layer, plan->rows, plan->slots), later = 0;
+    if (tape) later = ffni_training_backward_room(forward->layer, forward->context, tape, forward->x.count);
+    return bytes > later ? bytes : later;
+}
+
 ffn_status_t ffni_training_forward(const forward_t *forward, const dropout_t *dropout, ffn_tape_t *tape) {
     const ffn_layer_t *layer = forward->layer;
     int64_t tokens = forward->x.count;
     training_plan_t plan;
     int64_t most = rows_of_slot(layer, TRAINING_ROWS);
     ffn_status_t status = ffni_training_plan(layer, forward->context, tokens, most, ffni_training_forward_bytes, &plan);
-    if (!status) status = ffni_context_scratch(forward->context, ffni_training_forward_bytes(layer, plan.rows, plan.slots));
+    if (!status) status = ffni_context_scratch(forward->context, scratch_bytes(forward, &plan, tape));
     if (!status && tape) status = ffni_tape_reserve(tape, layer, tokens);
     if (status) return status;
     run_t run = {.forward = forward, .dropout = dropout, .tape = tape, .rows = share_rows(&plan, tokens)};
