@@ -144,7 +144,6 @@ static const row_t rows[] = {
     {DENSE, FFN_INVALID, "tensor_count|64|63", {SET(tensor_count, 64)}},
     {DENSE, FFN_INVALID, "tensor_count|18446744073709551615|63", {SET(tensors, NOWHERE), SET(tensor_count, UINT64_MAX)}},
     {DENSE, FFN_INVALID, "ffn_moe_options_t|struct_size", {SET(moe, &no_moe)}},
-    {DENSE, FFN_UNSUPPORTED, "moe|FFN_LAYER_TRAINABLE", {SET(moe, &no_moe), SET(flags, FFN_LAYER_TRAINABLE)}},
     {DENSE, FFN_INVALID, "ffn_allocator_t|struct_size|0", {SET(allocator, ALLOCATOR(0, 0, refuse_to_allocate, never_release))}},
     {DENSE, FFN_INVALID, "ffn_allocator_t|struct_size|30", {SET(allocator, ALLOCATOR(30, 0, refuse_to_allocate, never_release))}},
     {DENSE, FFN_INVALID, "allocator.allocate|NULL", {SET(allocator, ALLOCATOR(8, 0, refuse_to_allocate, never_release))}},

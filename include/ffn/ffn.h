@@ -235,6 +235,7 @@ enum {
 typedef struct ffn_quant ffn_quant_t;              /* scales and zero points of narrow weights: a later version */
 typedef struct ffn_moe_options ffn_moe_options_t;  /* the options of a mixture of experts */
 typedef struct ffn_moe_run ffn_moe_run_t;          /* what is particular to a run of one */
+typedef struct ffn_moe_backward ffn_moe_backward_t; /* and to its backward pass */
 
 /* One role-tagged view of an array of the caller's. 128 bytes, frozen. In 64-bit builds and in 32-bit ones pointers differ in size; the
  * order of the fields does not. */
@@ -368,7 +369,8 @@ typedef struct ffn_layer_options {
  * level for good. The context's threads help with the packing; NULL: the calling thread alone. *layer is NULL on failure.
  * Memory: the weights are held once. For the native engine d_ff and d_out are rounded up to whole panels (32 columns with AVX-512, else 16), and a
  * trainable layer holds its matrices twice: the backward pass multiplies by their transposes.
- * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a dtype, moe with FFN_LAYER_TRAINABLE, unknown fields of a larger struct), FFN_BUSY. */
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED (a dtype, engine native for a mixture with FFN_LAYER_TRAINABLE, unknown fields of a larger
+ * struct), FFN_BUSY. */
 FFN_API ffn_status_t ffn_layer_create(ffn_context_t *context, const ffn_layer_options_t *options, ffn_layer_t **layer);
 
 /* Frees the layer. NULL is fine. No call may be using it. */
@@ -523,8 +525,10 @@ typedef struct ffn_backward {
     uint32_t d_x_dtype;
     uint32_t d_residual_dtype;
     uint32_t reserved;           /* 0 */
-    const ffn_tensor_t *gradients; /* by role, any subset of the layer's tensors, in the shapes that it was given: written through their strides */
+    const ffn_tensor_t *gradients; /* by role, any subset of the layer's tensors, in the shapes that it was given: written through their strides. Of an
+                                      expert's own roles stacks and single tensors, of any experts */
     uint64_t gradient_count;
+    const ffn_moe_backward_t *moe; /* NULL: nothing particular. Only with a mixture of experts */
 } ffn_backward_t;
 
 /* The backward pass of the run on the tape: the exact derivatives of the loss by x, by an external residual and by each tensor of the layer that has a
@@ -1146,6 +1150,27 @@ typedef struct ffn_moe_run {
     int64_t *counts;       /* [E + Z]              tokens that each expert computed */
     ffn_moe_statistics_t *statistics; /* as ffn_moe_statistics has them, with the scores of a layer that routes; struct_size is the caller's */
 } ffn_moe_run_t;
+
+/* Training: a mixture made with FFN_LAYER_TRAINABLE runs with a tape and dropout as a dense layer does, and ffn_layer_backward goes through combination,
+ * experts, shared experts, projections and router at once. Its own words:
+ *
+ *  - Its engine is blas: auto is then, native is FFN_UNSUPPORTED.
+ *  - Which experts are chosen is a constant, as above: "Mixture of experts: backward". The selection bias has the gradient 0.
+ *  - Gradients of an expert that no token went to are exactly 0: written, or with FFN_BACKWARD_ACCUMULATE nothing is added.
+ *  - With a routing that the run brought, the router's gradients are 0, and d_weights below is where the caller's router goes on.
+ *  - A NORM_MID's tensors are each expert's own. Sums over tokens are in float64 over each chunk of tokens, and in float32 from chunk to chunk.
+ *  - The tape keeps ids, weights and logits, and the pre-activations of what experts computed, [tokens * top_k, hidden width], unless it recomputes.
+ *  - The backward pass takes the chunks that the run took: a context with a smaller scratch_limit may get FFN_NO_MEMORY.
+ *  - Dropout: PRE_ACTIVATION, ACTIVATION and HIDDEN act in every expert. The row is the token's, as for BRANCH and PATH; the hidden units of expert e have
+ *    the columns from e * d_ff on (d_ff rounded up to a multiple of 4), those of the shared experts the columns behind all experts'. They may be 2^30
+ *    at the most. With one expert of weight 1 that is the dense layer's dropout. */
+typedef struct ffn_moe_backward {
+    uint32_t struct_size;  /* required: sizeof(ffn_moe_backward_t) */
+    uint32_t flags;        /* 0: none is defined yet */
+    const float *d_logits; /* [tokens, E + Z]   added to the derivatives by the logits: the z-loss's gradient. NULL: 0. Of a run that routed */
+    const float *d_scores; /* [tokens, E + Z]   likewise by the scores: the load-balancing losses' gradients. Not of SPARSE_MIXER */
+    float *d_weights;      /* [tokens, top_k]   written: the derivatives by the weights; 0 in slots of no expert. NULL: not wanted */
+} ffn_moe_backward_t;
 
 /* -------------------------------------------------------- Initialisation */
 

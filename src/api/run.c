@@ -3,6 +3,7 @@
 #include <ffn/ffn.h>
 
 #include "api/moe_run.h"
+#include "api/moe_training.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/fpenv.h"
@@ -61,7 +62,7 @@ typedef struct call {
 
 static ffn_status_t compute(void *argument) {
     call_t *call = argument;
-    if (!call->tape && !call->dropout.any) return ffni_forward(&call->forward);
+    if (call->forward.layer->mixture.experts || (!call->tape && !call->dropout.any)) return ffni_forward(&call->forward);
     return ffni_training_forward(&call->forward, &call->dropout, call->tape);
 }
 
@@ -78,6 +79,7 @@ static ffn_status_t read_training(const ffn_layer_t *layer, const ffn_run_t *run
     if (status) return status;
     fpenv_t saved = fpenv_enter();
     status = ffni_dropout_read(&call->dropout, run->dropout ? &dropout : NULL, run->batch, run->length);
+    if (!status) status = ffni_moe_check_dropout(layer, &call->dropout);
     fpenv_leave(saved);
     return status;
 }
@@ -112,6 +114,8 @@ static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, 
     if (status) return status;
     if (run->batch && run->length) {
         call.forward.moe = &call.moe.call;
+        call.forward.dropout = call.dropout.any ? &call.dropout : NULL;
+        call.forward.tape = call.tape;
         status = read_rows(layer, run, &call.forward);
         if (!status && layer->mixture.experts) status = ffni_moe_check_run(layer, &call.forward, &call.moe);
         if (!status && call.tape) status = check_borrowed(&call.forward);

@@ -2,6 +2,7 @@
  * ffn_tape_*, ffn_layer_backward and ffn_layer_update: check, then call core. */
 #include <ffn/ffn.h>
 
+#include "api/moe_training.h"
 #include "base/error.h"
 #include "base/fpenv.h"
 #include "base/structs.h"
@@ -84,14 +85,14 @@ static ffn_status_t read_rows(const ffn_backward_t *given, backward_t *backward)
     return status;
 }
 
-static ffn_status_t check_gradient_apart(const backward_t *backward, int role) {
+static ffn_status_t check_gradient_apart(const backward_t *backward, uint32_t role, const view_t *view) {
     const struct {
         const char *name;
         const rows_t *rows;
     } others[] = {{"d_y", &backward->d_y}, {"d_x", &backward->d_x}, {"d_residual", &backward->d_residual},
                   {"x, which the tape borrows", &backward->tape->x}, {"residual, which the tape borrows", &backward->tape->residual}};
     uintptr_t low, high, other_low, other_high;
-    ffni_view_range(&backward->gradients->view[role], &low, &high);
+    ffni_view_range(view, &low, &high);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (!others[i].rows->base) continue;
         ffni_rows_range(others[i].rows, &other_low, &other_high);
@@ -101,10 +102,31 @@ static ffn_status_t check_gradient_apart(const backward_t *backward, int role) {
     return FFN_OK;
 }
 
+static ffn_status_t check_gradients_apart(const backward_t *backward) {
+    ffn_status_t status = FFN_OK;
+    for (uint64_t i = 0; !status && i < backward->view_count; i++)
+        for (int64_t expert = 0; !status && expert < ffni_tensor_experts(&backward->views[i]); expert++) {
+            view_t view = ffni_view_of_expert(&backward->views[i], expert);
+            status = check_gradient_apart(backward, backward->views[i].role, &view);
+        }
+    return status;
+}
+
+/* The gradients of no rows. */
+static void write_zeros(const backward_t *backward) {
+    for (uint64_t i = 0; !backward->gradients->accumulate && i < backward->view_count; i++)
+        for (int64_t expert = 0; expert < ffni_tensor_experts(&backward->views[i]); expert++) {
+            view_t view = ffni_view_of_expert(&backward->views[i], expert);
+            ffni_view_zero(&view);
+        }
+}
+
 static ffn_status_t bind_gradients(const ffn_backward_t *given, const ffn_layer_t *layer, gradients_t *gradients) {
     const ffn_tensor_t *bound[ROLE_LIMIT];
     ffn_status_t status = ffni_tensors_bind(given->gradients, given->gradient_count, layer->mixture.experts, bound);
     if (!status) status = ffni_layer_check_outputs(layer, given->gradients, given->gradient_count);
+    for (int role = 0; layer->mixture.experts && role < ROLE_LIMIT; role++)
+        if (ffni_roles[role].owner == OWNER_EXPERT) bound[role] = NULL; /* core/moe_gradients.c has them */
     if (!status) ffni_gradients_init(gradients, layer, bound, (given->flags & FFN_BACKWARD_ACCUMULATE) != 0);
     return status;
 }
@@ -118,15 +140,15 @@ static ffn_status_t run_backward(const ffn_backward_t *given, ffn_context_t *con
     ffn_status_t status = FFN_OK;
     int has_tokens = tape->batch && tape->length;
     if (has_tokens) status = read_rows(given, backward);
-    for (int role = 0; has_tokens && !status && role < ROLE_LIMIT; role++)
-        if (gradient_wanted(backward->gradients, role)) status = check_gradient_apart(backward, role);
+    if (has_tokens && !status) status = check_gradients_apart(backward);
+    if (has_tokens && !status && given->moe) status = ffni_moe_check_backward(backward);
     if (!status) status = ffni_context_enter(context, &backward->context);
     if (status) return status;
     fpenv_t saved = fpenv_enter();
     if (has_tokens)
         status = ffni_run_on_fit_thread(ffni_training_stack(backward->layer), compute, backward);
     else
-        ffni_gradients_write_zeros(backward->gradients);
+        write_zeros(backward);
     fpenv_leave(saved);
     ffni_context_leave(backward->context);
     if (!status) tape->state = TAPE_USED;
@@ -142,8 +164,9 @@ ffn_status_t ffn_layer_backward(const ffn_layer_t *layer, ffn_context_t *context
     if (!status) status = check_fields(&given, layer);
     if (!status) status = bind_gradients(&given, layer, &gradients);
     if (status) return status;
-    backward_t pass = {.layer = layer, .tape = given.tape, .gradients = &gradients};
-    return run_backward(&given, context, &pass);
+    backward_t pass = {.layer = layer, .tape = given.tape, .gradients = &gradients, .views = given.gradients, .view_count = given.gradient_count};
+    status = ffni_moe_read_backward(&given, &pass);
+    return status ? status : run_backward(&given, context, &pass);
 }
 
 /* ---------------------------------------------------------------------- Update */
@@ -152,12 +175,11 @@ ffn_status_t ffn_layer_update(ffn_layer_t *layer, ffn_context_t *context, const 
     const ffn_tensor_t *bound[ROLE_LIMIT];
     ffn_status_t status = check_trainable(layer);
     if (!status) status = ffni_tensors_bind(tensors, tensor_count, layer->mixture.experts, bound);
-    for (int role = 0; !status && role < ROLE_LIMIT; role++)
-        if (bound[role]) status = ffni_layer_check_view(layer, bound[role]);
+    for (uint64_t i = 0; !status && i < tensor_count; i++) status = ffni_layer_check_view(layer, &tensors[i]);
     if (!status) status = ffni_context_enter(context, &context);
     if (status) return status;
     fpenv_t saved = fpenv_enter();
-    ffni_layer_update(layer, context, bound);
+    ffni_layer_update(layer, context, tensors, tensor_count);
     fpenv_leave(saved);
     ffni_context_leave(context);
     return FFN_OK;

@@ -6,6 +6,7 @@
  * some rows through all but the products that sum over tokens; these follow when all rows are there. */
 #include "base/checked.h"
 #include "core/backward_rows.h"
+#include "core/moe_backward.h"
 #include "core/parallel.h"
 
 /* Rows of a block that computes its pre-activations again: half of what suits BLAS best, for half the scratch memory. */
@@ -176,6 +177,7 @@ static ffn_status_t make_plan(const backward_t *backward, needs_t needs, trainin
 }
 
 ffn_status_t ffni_training_backward(const backward_t *backward) {
+    if (backward->layer->mixture.experts) return ffni_moe_backward(backward);
     const ffn_tape_t *tape = backward->tape;
     const ffn_layer_t *layer = backward->layer;
     int64_t tokens = backward->d_y.count;

@@ -61,7 +61,7 @@ static void differentiate_branch(const backward_block_t *b, int64_t i, int64_t c
         ffni_training_add_bias(&b->block, value, b->branch + i * n);
         differentiate_norm(b, FFN_NORM_BRANCH, chunk, n, d, d, value);
     }
-    add_to_sum(b, FFN_ROLE_DOWN_BIAS, chunk, n, d);
+    add_to_sum(b, layer->mixture.experts ? FFN_ROLE_COMBINE_BIAS : FFN_ROLE_DOWN_BIAS, chunk, n, d);
 }
 
 static void end_row(const backward_block_t *b, int64_t i, int64_t chunk) {

@@ -71,10 +71,15 @@ static drop_mask_t mask_at(const dropout_t *dropout, int site, int64_t row) {
     return mask;
 }
 
-void ffni_drop(const dropout_t *dropout, const training_table_t *kernels, int site, int64_t row, int64_t n, float *v) {
+void ffni_drop_from(const dropout_t *dropout, const training_table_t *kernels, int site, int64_t row, int64_t column, int64_t n, float *v) {
     if (!ffni_dropout_acts(dropout, site)) return;
     drop_mask_t mask = mask_at(dropout, site, row);
+    mask.counter[0] += (uint32_t)(column / 4);
     kernels->drop(&mask, n, v, v);
+}
+
+void ffni_drop(const dropout_t *dropout, const training_table_t *kernels, int site, int64_t row, int64_t n, float *v) {
+    ffni_drop_from(dropout, kernels, site, row, 0, n, v);
 }
 
 void ffni_drop_path(const dropout_t *dropout, const training_table_t *kernels, int64_t row, int64_t n, float *v) {

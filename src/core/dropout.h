@@ -28,6 +28,9 @@ int ffni_dropout_acts(const dropout_t *dropout, int site);
 /* Drops from the n numbers v of the run's row `row`, at one of the four sites that act on rows; does nothing where the site is left alone. */
 void ffni_drop(const dropout_t *dropout, const training_table_t *kernels, int site, int64_t row, int64_t n, float *v);
 
+/* The same from another column of the row's stream on, a multiple of 4: where an expert's hidden row begins. */
+void ffni_drop_from(const dropout_t *dropout, const training_table_t *kernels, int site, int64_t row, int64_t column, int64_t n, float *v);
+
 /* Drops or scales the row with its whole sequence. */
 void ffni_drop_path(const dropout_t *dropout, const training_table_t *kernels, int64_t row, int64_t n, float *v);
 

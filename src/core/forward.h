@@ -3,6 +3,7 @@
 #ifndef FFNI_FORWARD_H
 #define FFNI_FORWARD_H
 
+#include "core/dropout.h"
 #include "core/layer.h"
 #include "core/rows.h"
 
@@ -13,6 +14,8 @@ typedef struct forward {
     ffn_context_t *context;
     rows_t x, y, residual; /* residual only where it is external */
     const moe_call_t *moe; /* of a mixture; NULL: nothing particular */
+    const dropout_t *dropout; /* of a mixture that trains; NULL: none */
+    ffn_tape_t *tape;         /* likewise */
 } forward_t;
 
 /* y = layer(x), for x.count > 0 rows. The arguments have been checked. FFN_NO_MEMORY: y is untouched. */

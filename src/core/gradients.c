@@ -146,11 +146,3 @@ void ffni_gradients_finish(gradients_t *gradients) {
         }
     }
 }
-
-void ffni_gradients_write_zeros(const gradients_t *gradients) {
-    for (int role = 0; !gradients->accumulate && role < ROLE_LIMIT; role++) {
-        const view_t *view = &gradients->view[role];
-        for (int64_t r = 0; view->data && r < view->rows; r++)
-            for (int64_t c = 0; c < view->columns; c++) *(float *)(void *)(view->data + r * view->row_stride + c * view->column_stride) = 0;
-    }
-}

@@ -58,7 +58,4 @@ void ffni_gradients_collect(gradients_t *gradients, int64_t rows);
 /* Writes what is not in the caller's arrays yet. */
 void ffni_gradients_finish(gradients_t *gradients);
 
-/* The gradients of no rows. */
-void ffni_gradients_write_zeros(const gradients_t *gradients);
-
 #endif

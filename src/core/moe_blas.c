@@ -3,24 +3,29 @@
 #include "core/moe.h"
 
 #include "base/checked.h"
+#include "core/expert_rows.h"
 #include "core/gemm.h"
 #include "core/parallel.h"
+#include "core/tape.h"
 
 /* Rows of a product at the most, as in core/blas.c. */
 enum { BLOCK_ROWS = 512 };
 
 typedef struct place {
     float *input;  /* [rows, d_in] */
-    float *hidden; /* [rows, hidden width]; the activation then lies in the first d_ff of each row */
+    float *hidden; /* [rows, hidden width]; without a tape the activation then lies in the first d_ff of each row */
 } place_t;
 
 /* Some rows of one network. */
 typedef struct block {
     const moe_pass_t *pass;
     network_t network;
+    int64_t expert; /* MOE_SHARED: the shared experts */
     int shared;
     int64_t first, rows; /* of the sorted slots, or of the chunk's tokens */
     place_t place;
+    float *hidden, *act; /* pre-activations, in place or on the tape, and [rows, d_ff] activated, which may lie in their first columns */
+    int64_t act_stride;
 } block_t;
 
 static place_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
@@ -53,16 +58,16 @@ static void gather_rows(void *data, int64_t begin, int64_t end) {
 
 static void activate_rows(void *data, int64_t begin, int64_t end) {
     const block_t *block = data;
+    const moe_pass_t *pass = block->pass;
     const network_t *network = &block->network;
-    const activation_t *activation = &network->activation;
     int64_t d_ff = network->d_ff, width = d_ff * (1 + network->gated);
     for (int64_t row = begin; row < end; row++) {
-        float *hidden = block->place.hidden + row * width;
-        if (network->gated)
-            network->kernels->activate_gated[activation->kind](activation, d_ff, hidden, hidden, network->gate_bias, hidden + d_ff, network->up_bias);
-        else
-            network->kernels->activate[activation->kind](activation, d_ff, hidden, hidden, network->up_bias);
-        if (network->has_norm) network->kernels->normalise[network->norm_kind](&network->norm, d_ff, hidden, hidden);
+        int64_t position = block->first + row, token = block->shared ? position : pass->memory.order[position] / pass->plan.top_k;
+        const expert_row_t at = {network, pass->forward->dropout, pass->begin + token, ffni_moe_first_column(pass->layer, block->expert)};
+        float *hidden = block->hidden + row * width, *act = block->act + row * block->act_stride;
+        ffni_expert_drop_hidden(&at, hidden);
+        ffni_expert_activate(&at, act, hidden);
+        if (network->has_norm) network->kernels->normalise[network->norm_kind](&network->norm, d_ff, act, act);
     }
 }
 
@@ -79,22 +84,37 @@ static void add_bias_rows(void *data, int64_t begin, int64_t end) {
     }
 }
 
+/* Where the pre-activations go: the tape keeps them. */
+static void place_hidden(block_t *block) {
+    const moe_pass_t *pass = block->pass;
+    const ffn_tape_t *tape = pass->forward->tape;
+    int64_t width = block->network.d_ff * (1 + block->network.gated);
+    block->hidden = block->act = block->place.hidden;
+    block->act_stride = width;
+    if (!tape || !tape->mixture.hidden) return;
+    block->hidden = block->shared ? tape->mixture.shared_hidden + (pass->begin + block->first) * width
+                                  : tape->mixture.hidden + (pass->begin * pass->plan.top_k + block->first) * width;
+    block->act_stride = block->network.d_ff;
+}
+
 static void run_block(block_t *block) {
     ffn_context_t *context = block->pass->context;
     const network_t *network = &block->network;
     int64_t width = network->d_ff * (1 + network->gated);
+    place_hidden(block);
     ffni_parallel_rows(context, block->rows, network->d_in, gather_rows, block);
-    ffni_gemm(block->rows, width, network->d_in, block->place.input, network->d_in, network->in_weight, block->place.hidden);
+    ffni_gemm(block->rows, width, network->d_in, block->place.input, network->d_in, network->in_weight, block->hidden);
     ffni_parallel_rows(context, block->rows, width, activate_rows, block);
-    ffni_gemm(block->rows, network->d_out, network->d_ff, block->place.hidden, width, network->down_weight, output_of(block));
+    ffni_gemm(block->rows, network->d_out, network->d_ff, block->act, block->act_stride, network->down_weight, output_of(block));
     if (network->down_bias) ffni_parallel_rows(context, block->rows, network->d_out, add_bias_rows, block);
 }
 
 /* Rows from `first` on, in blocks of equal size. */
-static void run_network(const moe_pass_t *pass, const network_t *network, int shared, int64_t first, int64_t rows, place_t place) {
+static void run_network(const moe_pass_t *pass, const network_t *network, int64_t expert, int64_t first, int64_t rows, place_t place) {
     int64_t blocks = rows ? (rows - 1) / BLOCK_ROWS + 1 : 0;
     for (int64_t i = 0; i < blocks; i++) {
-        block_t block = {.pass = pass, .network = *network, .shared = shared, .first = first, .rows = rows / blocks + (i < rows % blocks), .place = place};
+        block_t block = {.pass = pass, .network = *network, .expert = expert, .shared = expert == MOE_SHARED, .first = first,
+                         .rows = rows / blocks + (i < rows % blocks), .place = place};
         run_block(&block);
         first += block.rows;
     }
@@ -108,7 +128,7 @@ void ffni_moe_blas_experts(moe_pass_t *pass) {
     for (int64_t expert = 0; expert < layer->mixture.experts; expert++) {
         network_t network = ffni_layer_expert(layer, expert);
         int64_t first = pass->memory.starts[expert];
-        run_network(pass, &network, 0, first, pass->memory.starts[expert + 1] - first, place);
+        run_network(pass, &network, expert, first, pass->memory.starts[expert + 1] - first, place);
     }
-    if (layer->shared.d_ff) run_network(pass, &layer->shared, 1, 0, pass->tokens, place);
+    if (layer->shared.d_ff) run_network(pass, &layer->shared, MOE_SHARED, 0, pass->tokens, place);
 }

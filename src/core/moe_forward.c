@@ -4,11 +4,14 @@
 
 #include "base/checked.h"
 #include "core/gemm.h"
+#include "core/moe_backward.h"
 #include "core/parallel.h"
 #include "core/scores.h"
 #include "core/steps.h"
+#include "core/tape.h"
 
 #include <limits.h>
+#include <string.h>
 
 static rows_t contiguous_rows(float *base, int64_t count, int64_t width) {
     return (rows_t){.base = (char *)base, .count = count, .length = count, .row_stride = 4 * width, .row_bytes = 4 * width};
@@ -128,6 +131,22 @@ static const float *residual_row(const moe_pass_t *pass, int64_t token) {
     }
 }
 
+/* The same steps with what the backward pass needs, and dropout of the branch. */
+static void finish_training(const moe_pass_t *pass, int64_t token, float *branch) {
+    const ffn_layer_t *layer = pass->layer;
+    const ffn_tape_t *tape = pass->forward->tape;
+    const dropout_t *dropout = pass->forward->dropout;
+    int64_t row = pass->begin + token, width = layer->d_out;
+    float *y = rows_at(&pass->forward->y, row), *sum = layer->norm_slot[FFN_NORM_OUT] != FFN_NORM_NONE ? branch : y;
+    if (tape && tape->branch) memcpy(tape->branch + row * width, branch, (size_t)width * sizeof *branch);
+    layer->kernels->combine(width, branch, branch, layer->branch_bias, NULL, NULL, NULL);
+    if (layer->norm_slot[FFN_NORM_BRANCH] != FFN_NORM_NONE) ffni_step_normalise(layer, FFN_NORM_BRANCH, width, branch, branch);
+    if (dropout) ffni_drop(dropout, layer->kernels->training, FFN_DROPOUT_BRANCH, row, width, branch);
+    if (dropout) ffni_drop_path(dropout, layer->kernels->training, row, width, branch);
+    layer->kernels->combine(width, sum, branch, NULL, layer->branch_scale, residual_row(pass, token), layer->residual_scale);
+    if (sum != y) ffni_step_normalise(layer, FFN_NORM_OUT, width, y, sum);
+}
+
 static void finish_rows(void *data, int64_t begin, int64_t end) {
     const moe_pass_t *pass = data;
     const float *rows[FFN_MOE_EXPERTS_MOST + 1];
@@ -140,6 +159,10 @@ static void finish_rows(void *data, int64_t begin, int64_t end) {
         if (!pass->memory.latent) count = rows_of_token(pass, token, rows, weights);
         count = add_shared(pass, token, count, rows, weights);
         pass->layer->kernels->mix(width, branch, count, rows, weights);
+        if (pass->forward->dropout || pass->forward->tape) {
+            finish_training(pass, token, branch);
+            continue;
+        }
         ffni_step_finish(pass->layer, branch, residual_row(pass, token), rows_at(&pass->forward->y, pass->begin + token));
     }
 }
@@ -150,6 +173,7 @@ static void run_chunk(moe_pass_t *pass, int64_t begin, int64_t tokens) {
     const ffn_layer_t *layer = pass->layer;
     moe_memory_t *memory = &pass->memory;
     ffni_moe_take_input(pass, begin, tokens);
+    if (memory->latent && pass->forward->tape) memory->mixed = pass->forward->tape->mixture.mixed + begin * layer->sizes.of[EXTENT_D_LATENT];
     if (memory->latent)
         project(pass, FFN_ROLE_LATENT_IN_WEIGHT, FFN_ROLE_LATENT_IN_BIAS, &memory->latent_in, &pass->input, pass->input_first, memory->latent);
     if (layer->engine == FFN_ENGINE_NATIVE)
@@ -185,11 +209,14 @@ ffn_status_t ffni_moe_forward(const forward_t *given) {
     moe_pass_t pass = {.forward = &forward, .layer = forward.layer, .context = forward.context, .begin = -1};
     int64_t tokens = forward.x.count, top_k = forward.moe->given.ids ? forward.moe->given.top_k : forward.layer->mixture.top_k;
     ffn_status_t status = ffni_moe_plan(forward.layer, forward.context, tokens, top_k, &pass.plan);
+    if (!status && forward.tape) ffni_moe_fit_backward(forward.layer, forward.context, &pass.plan);
     if (!status) status = ffni_context_scratch(forward.context, pass.plan.bytes);
+    if (!status && forward.tape) status = ffni_tape_reserve_choices(forward.tape, forward.layer, tokens, top_k);
     if (status) return status;
     arena_t arena = {.base = forward.context->scratch};
     pass.memory = ffni_moe_lay_out(forward.layer, &pass.plan, &arena);
     int64_t rows = window_tokens(&pass, tokens);
+    if (forward.tape) forward.tape->mixture.window = rows, forward.tape->mixture.chunk = pass.plan.chunk;
     for (int64_t begin = 0; begin < tokens; begin += rows) run_window(&pass, begin, minimum(rows, tokens - begin));
     return FFN_OK;
 }

@@ -194,10 +194,8 @@ ffn_status_t ffni_moe_logits_backward(const logits_backward_t *backward) {
 }
 
 void ffni_moe_logits_backward_zeros(const logits_backward_t *b) {
-    const view_t *view = &b->d_weight;
     if (b->accumulate) return;
-    for (int64_t r = 0; view->data && r < view->rows; r++)
-        for (int64_t c = 0; c < view->columns; c++) *(float *)(void *)(view->data + r * view->row_stride + c * view->column_stride) = 0;
+    if (b->d_weight.data) ffni_view_zero(&b->d_weight);
     for (int64_t i = 0; b->d_bias && i < b->forward.weight.rows; i++) b->d_bias[i] = 0;
     for (int64_t i = 0; b->d_norm_weight && i < b->forward.weight.columns; i++) b->d_norm_weight[i] = 0;
 }

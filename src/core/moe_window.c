@@ -8,6 +8,7 @@
 #include "core/scores.h"
 #include "core/second_expert.h"
 #include "core/sparse_mixer.h"
+#include "core/tape.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static float *logits_at(const moe_pass_t *pass, int64_t begin) {
     const moe_call_t *call = pass->forward->moe;
     const mixture_t *mixture = &pass->layer->mixture;
     if (call->logits) return call->logits + begin * mixture->choices;
+    if (pass->forward->tape) return pass->forward->tape->mixture.logits + begin * mixture->choices;
     return pass->memory.logits + (mixture->flags & FFN_MOE_NORMALISE_LAST ? (begin - pass->window_begin) * mixture->choices : 0);
 }
 
@@ -104,12 +106,21 @@ static void score(const moe_pass_t *pass, int64_t begin, int64_t tokens) {
     ffni_parallel_rows(pass->context, tokens, mixture->choices * WORK_PER_EXPERT, score_rows, &scoring);
 }
 
+/* The ids by which the weights were made, before choices are dropped. */
+static void record_made(const moe_pass_t *pass, const ffn_moe_routing_t *routing, int64_t begin) {
+    const ffn_tape_t *tape = pass->forward->tape;
+    size_t slots = (size_t)(routing->tokens * routing->top_k);
+    if (tape) memcpy(tape->mixture.made_ids + begin * routing->top_k, routing->ids, slots * sizeof *routing->ids);
+}
+
 static void apply_second(const moe_pass_t *pass, const ffn_moe_routing_t *routing, int64_t begin, stage_t stage) {
     ffn_moe_second_options_t options = pass->layer->mixture.second;
     options.stream = pass->forward->moe->stream;
     options.first_token = pass->forward->moe->first_token + begin;
     ffni_second_expert(&options, logits_at(pass, begin), routing);
-    if (options.policy == FFN_MOE_SECOND_SAMPLED) route(pass, routing, begin, stage, 1);
+    if (options.policy != FFN_MOE_SECOND_SAMPLED) return;
+    route(pass, routing, begin, stage, 1);
+    record_made(pass, routing, begin);
 }
 
 static void route_block(moe_pass_t *pass, int64_t begin, int64_t tokens) {
@@ -124,10 +135,12 @@ static void route_block(moe_pass_t *pass, int64_t begin, int64_t tokens) {
     switch (mixture->choose) {
     case FFN_MOE_CHOOSE_SPARSE_MIXER:
         ffni_sparse_mixer(pass->context, (double)mixture->jitter_eps, logits_at(pass, begin), &routing);
+        record_made(pass, &routing, begin);
         return;
     case FFN_MOE_CHOOSE_BY_EXPERTS: score(pass, begin, tokens); break;
     default: route(pass, &routing, begin, stage, call->given.ids != NULL);
     }
+    record_made(pass, &routing, begin);
     if (call->tally) ffni_moe_tally_scores(call->tally, &routing, scores_at(pass, begin));
     if (mixture->second.policy) apply_second(pass, &routing, begin, stage);
 }
@@ -154,6 +167,23 @@ static void give_back(const moe_pass_t *pass, const ffn_moe_routing_t *routing) 
     if (call->tally) ffni_moe_tally_choices(call->tally, routing);
 }
 
+static void record(const moe_pass_t *pass, const ffn_moe_routing_t *routing) {
+    const moe_call_t *call = pass->forward->moe;
+    const mixture_t *mixture = &pass->layer->mixture;
+    mixture_tape_t *tape = &pass->forward->tape->mixture;
+    int64_t first = pass->window_begin * routing->top_k;
+    size_t slots = (size_t)(routing->tokens * routing->top_k);
+    tape->made = !(call->given.ids && call->given.weights);
+    memcpy(tape->ids + first, routing->ids, slots * sizeof *routing->ids);
+    memcpy(tape->weights + first, routing->weights, slots * sizeof *routing->weights);
+    if (mixture->choose == FFN_MOE_CHOOSE_BY_EXPERTS || mixture->flags & FFN_MOE_NORMALISE_LAST || !tape->made)
+        memcpy(tape->made_ids + first, routing->ids, slots * sizeof *routing->ids);
+    for (int64_t token = 0; token < routing->tokens; token++) tape->mask[pass->window_begin + token] = (uint8_t)ffni_routing_counts(routing, token);
+    if (call->logits && tape->made)
+        memcpy(tape->logits + pass->window_begin * mixture->choices, call->logits + pass->window_begin * mixture->choices,
+               (size_t)(routing->tokens * mixture->choices) * sizeof *tape->logits);
+}
+
 void ffni_moe_route_window(moe_pass_t *pass, int64_t begin, int64_t tokens) {
     const mixture_t *mixture = &pass->layer->mixture;
     const moe_call_t *call = pass->forward->moe;
@@ -169,4 +199,5 @@ void ffni_moe_route_window(moe_pass_t *pass, int64_t begin, int64_t tokens) {
         if (mixture->flags & FFN_MOE_NORMALISE_LAST) route(pass, &routing, begin, STAGE_LAST, 1);
     }
     give_back(pass, &routing);
+    if (pass->forward->tape) record(pass, &routing);
 }

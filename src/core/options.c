@@ -24,8 +24,8 @@ static ffn_status_t check_selectors(const ffn_layer_options_t *options) {
                          FFN_RESIDUAL_EXTERNAL);
     if (options->engine > FFN_ENGINE_NATIVE)
         return ffni_fail(FFN_INVALID, "engine is %" PRIu32 ", must be one of FFN_ENGINE_*, at most %d", options->engine, FFN_ENGINE_NATIVE);
-    if (options->moe && (options->flags & FFN_LAYER_TRAINABLE))
-        return ffni_fail(FFN_UNSUPPORTED, "moe is given, but flags has FFN_LAYER_TRAINABLE: mixtures are not trained in this version");
+    if (options->engine == FFN_ENGINE_NATIVE && options->moe && (options->flags & FFN_LAYER_TRAINABLE))
+        return ffni_fail(FFN_UNSUPPORTED, "engine is native, but moe is given and flags has FFN_LAYER_TRAINABLE: mixtures train with engine blas");
     if (options->reserved) return ffni_fail(FFN_INVALID, "reserved is %" PRIu32 ", must be 0", options->reserved);
     return FFN_OK;
 }
@@ -122,6 +122,7 @@ static ffn_status_t check_tensors(const config_t *config) {
 /* The native engine is ahead at every number of tokens where there are vector kernels (docs/performance.md); without, OpenBLAS is. */
 static uint32_t resolve_engine(const ffn_layer_options_t *options, const kernel_table_t *kernels) {
     if (options->engine != FFN_ENGINE_AUTO) return options->engine;
+    if (options->moe && (options->flags & FFN_LAYER_TRAINABLE)) return FFN_ENGINE_BLAS;
     return kernels->isa == FFN_ISA_SCALAR ? FFN_ENGINE_BLAS : FFN_ENGINE_NATIVE;
 }
 

@@ -97,6 +97,9 @@ typedef struct backward {
     ffn_tape_t *tape;
     rows_t d_y, d_x, d_residual; /* base NULL: not wanted */
     gradients_t *gradients;
+    const ffn_tensor_t *views; /* of a mixture: all that the gradients go to */
+    uint64_t view_count;
+    ffn_moe_backward_t moe; /* of a mixture */
 } backward_t;
 
 /* The backward pass of what is on the tape, for more than 0 rows, up to but without ffni_gradients_finish. FFN_NO_MEMORY: nothing was written. */

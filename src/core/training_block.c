@@ -3,6 +3,7 @@
 #include "core/training.h"
 
 #include "base/checked.h"
+#include "core/moe_backward.h"
 #include "core/parallel.h"
 #include "core/steps.h"
 
@@ -34,6 +35,7 @@ ffn_status_t ffni_training_plan(const ffn_layer_t *layer, const ffn_context_t *c
 ffn_status_t ffni_training_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
     block_bytes_fn *const passes[] = {ffni_training_forward_bytes, ffni_training_backward_bytes};
     *bytes = 0;
+    if (layer->mixture.experts) return ffni_moe_backward_scratch(layer, context, tokens, bytes); /* the forward pass is inference's */
     for (int i = 0; tokens && i < 2; i++) {
         training_plan_t plan;
         ffn_status_t status = ffni_training_plan(layer, context, INT64_MAX, TRAINING_ROWS, passes[i], &plan);
@@ -113,7 +115,7 @@ void ffni_training_activate(const training_block_t *block, int64_t row, float *a
 }
 
 void ffni_training_add_bias(const training_block_t *block, float *out, const float *product) {
-    add_bias(block->layer, block->layer->d_out, out, product, block->layer->down_bias);
+    add_bias(block->layer, block->layer->d_out, out, product, block->layer->branch_bias);
 }
 
 void ffni_training_branch(const training_block_t *block, int64_t row, float *f, const float *product) {

@@ -2,12 +2,12 @@
  * Updating a layer in place. */
 #include "core/update.h"
 
-void ffni_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_tensor_t *const bound[ROLE_LIMIT]) {
-    for (int role = 0; role < ROLE_LIMIT; role++) {
-        if (!bound[role]) continue;
-        view_t given = ffni_view_of(bound[role]);
-        ffni_layer_write(layer, context, role, 0, &given);
-    }
+void ffni_layer_update(ffn_layer_t *layer, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++)
+        for (int64_t expert = 0; expert < ffni_tensor_experts(&tensors[i]); expert++) {
+            view_t given = ffni_view_of_expert(&tensors[i], expert);
+            ffni_layer_write(layer, context, (int)tensors[i].role, tensors[i].expert + expert, &given);
+        }
     ffni_layer_derive(layer);
     layer->generation++;
 }

@@ -114,3 +114,8 @@ void ffni_view_copy(ffn_context_t *context, const view_t *to, const view_t *from
     copy_t copy = {to, from};
     ffni_parallel_rows(context, to->rows, to->columns, copy_rows, &copy);
 }
+
+void ffni_view_zero(const view_t *view) {
+    for (int64_t r = 0; r < view->rows; r++)
+        for (int64_t c = 0; c < view->columns; c++) *(float *)(void *)(view->data + r * view->row_stride + c * view->column_stride) = 0;
+}

@@ -29,4 +29,6 @@ void ffni_view_range(const view_t *view, uintptr_t *low, uintptr_t *high);
 /* to[r, c] = from[r, c]. The shapes agree. The context's threads help; NULL: the calling thread alone. */
 void ffni_view_copy(ffn_context_t *context, const view_t *to, const view_t *from);
 
+void ffni_view_zero(const view_t *view);
+
 #endif

@@ -77,6 +77,8 @@ static void fill_weights(test_moe_t *test)
     if (is->selection_bias) fill(test, FFN_ROLE_SELECTION_BIAS, test->choices, 0, &rng);
     if (is->expert_scale) fill(test, FFN_ROLE_EXPERT_SCALE, test->choices, 0, &rng);
     if (is->combine_bias) fill(test, FFN_ROLE_COMBINE_BIAS, is->d_out, 0, &rng);
+    if (is->activation == FFN_ACTIVATION_XIELU) fill(test, FFN_ROLE_XIELU_ALPHA_P, 1, 0, &rng);
+    if (is->activation == FFN_ACTIVATION_XIELU) fill(test, FFN_ROLE_XIELU_ALPHA_N, 1, 0, &rng);
     if (is->branch_factor != 0) fill(test, FFN_ROLE_BRANCH_SCALE, 1, 0, &rng);
     if (is->branch_factor != 0) test->plain[FFN_ROLE_BRANCH_SCALE][0] = is->branch_factor;
 }

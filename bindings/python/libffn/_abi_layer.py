@@ -220,6 +220,10 @@ class MoeRun(Sized):
     """Likewise."""
 
 
+class MoeBackward(Sized):
+    """Likewise."""
+
+
 class LayerOptions(Sized):
     _fields_ = [
         ("struct_size", c_uint32),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import POINTER, c_double, c_float, c_int64, c_uint32, c_uint64, c_void_p
 from enum import IntEnum, IntFlag
 
-from ._abi_layer import Constants, Functions, MoeOptions, MoeRun, Sized, Structs, handle, status
+from ._abi_layer import Constants, Functions, MoeBackward, MoeOptions, MoeRun, Sized, Structs, handle, status
 
 
 class Moe(IntEnum):
@@ -244,6 +244,15 @@ MoeRun._fields_ = [
 ]
 
 
+MoeBackward._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("d_logits", c_void_p),
+    ("d_scores", c_void_p),
+    ("d_weights", c_void_p),
+]
+
+
 class MoeNoise(Sized):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -292,6 +301,7 @@ STRUCTS: Structs = {
     "ffn_moe_balance_t": MoeBalance,
     "ffn_moe_options_t": MoeOptions,
     "ffn_moe_run_t": MoeRun,
+    "ffn_moe_backward_t": MoeBackward,
     "ffn_moe_noise_t": MoeNoise,
     "ffn_moe_route_gradients_t": MoeRouteGradients,
     "ffn_moe_logits_gradients_t": MoeLogitsGradients,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import POINTER, c_double, c_float, c_int64, c_uint32, c_uint64, c_void_p
 from enum import IntEnum, IntFlag
 
-from ._abi_layer import Allocator, Constants, Functions, Sized, Structs, Tensor, handle, status
+from ._abi_layer import Allocator, Constants, Functions, MoeBackward, Sized, Structs, Tensor, handle, status
 
 
 class TapeFlag(IntFlag):
@@ -75,6 +75,7 @@ class Backward(Sized):
         ("reserved", c_uint32),
         ("gradients", POINTER(Tensor)),
         ("gradient_count", c_uint64),
+        ("moe", POINTER(MoeBackward)),
     ]
 
 
