@@ -12,7 +12,7 @@ from . import _abi
 from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, check_shape, find_rows, find_sequences, has_rows
 from ._context import INT64, Allocator, Context, context_for, integer
 from ._errors import InvalidError, check
-from ._moe import Call, Mixture, statistics_of
+from ._moe import Call, Gradients, Mixture, statistics_of
 from ._native import lib
 from ._tensors import ROLES, SLOTS, activation_id, given_tensor, known, member, shapes_of, views, writable
 from ._training import Dropout, Tape, run_backward
@@ -328,7 +328,8 @@ class Layer:
         if moe is not None and moe.statistics:
             moe.statistics = statistics_of(particular.statistics.contents)
         if tape is not None:
-            tape._record(self._handle, leading, inputs)
+            top_k = self._top_k if moe is None or moe.routing is None else moe.routing.top_k
+            tape._record(self._handle, leading, inputs, self._routed, top_k)
         if y is not None and written is not y:
             y[...] = written
         return out if y is not None else written
@@ -342,6 +343,7 @@ class Layer:
         accumulate: bool = False,
         d_x: Optional[ArrayLike] = None,
         d_residual: Optional[ArrayLike] = None,
+        moe: Optional[Gradients] = None,
         threads: Optional[int] = None,
         context: Optional[Context] = None,
     ) -> None:
@@ -362,12 +364,14 @@ class Layer:
         d_x         [..., d_model], float32, or None: the derivatives by x are written to it. It may be d_y
         d_residual  [..., d_out], float32, or None: those by an external residual. It may be d_y, if d_x is not
 
+        moe         a libffn.moe.Gradients, for a mixture of experts
+
         threads, context  as those of a call. The bits do not depend on them; with engine "blas" they may on the number of OpenBLAS's threads
 
         Sums over rows are of float32 over 32 rows, of float64 beyond. Gradients must not overlap each other, nor d_y, d_x, d_residual and x.
         Raises InvalidError, with nothing written and the tape as it was: a tape that is empty or used up, of another layer, or recorded before an update;
         shapes; overlaps; a tensor that the layer does not have. Likewise UnsupportedError, NoMemoryError, BusyError (the context, the tape)."""
-        run_backward(lib.ffn_layer_backward, self, tape, d_y, gradients, accumulate, d_x, d_residual, context_for(threads, context))
+        run_backward(lib.ffn_layer_backward, self, tape, d_y, gradients, accumulate, d_x, d_residual, context_for(threads, context), moe)
 
     def update(self, *, threads: Optional[int] = None, context: Optional[Context] = None, **tensors: Union[ArrayLike, float]) -> None:
         """Puts new values of some tensors into a trainable layer: layer.update(up=up, down_bias=bias).

@@ -515,3 +515,26 @@ class Call:
         if self.statistics:
             run.statistics = pointer(_abi.MoeStatistics())
         return run, list(arrays.values())
+
+
+@dataclass
+class Gradients:
+    """What is particular to the backward pass of a mixture: layer.backward(..., moe=Gradients(...)).
+
+    d_logits, d_scores  [..., experts], float32: added to the derivatives by the logits (the z-loss's gradient) and by the scores (the load-balancing
+                        losses'), of a call that routed. None: 0
+    d_weights           [..., top_k], float32, contiguous: the derivatives by the weights are written to it, where a router of your own goes on. None: not
+                        wanted"""
+
+    d_logits: Optional[ArrayLike] = None
+    d_scores: Optional[ArrayLike] = None
+    d_weights: Optional[ArrayLike] = None
+
+    def _struct(self, leading: tuple[int, ...], experts: int) -> tuple[_abi.MoeBackward, list[Any]]:
+        """For the library; and arrays that must outlive the call."""
+        kept = [shaped(self.d_logits, "d_logits", (*leading, experts)), shaped(self.d_scores, "d_scores", (*leading, experts))]
+        made = _abi.MoeBackward(d_logits=optional(kept[0]), d_scores=optional(kept[1]))
+        return made, kept
+
+    def _target(self, leading: tuple[int, ...], top_k: int) -> Any:
+        return shaped(self.d_weights, "d_weights", (*leading, top_k), written=True)

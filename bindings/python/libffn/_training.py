@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, pointer
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -14,6 +14,7 @@ from . import _abi
 from ._arrays import F32, ArrayLike, Float32, address, as_float32, check_shape, find_sequences, has_rows
 from ._context import INT64, UINT64, Allocator, Context, integer
 from ._errors import BusyError, InvalidError, check
+from ._moe import Gradients, optional
 from ._native import lib
 from ._tensors import views, writable
 
@@ -94,6 +95,7 @@ class Tape:
         self._borrowed: Sequence[Float32] = ()
         self._leading: tuple[int, ...] = ()
         self._recorder: Optional[int] = None
+        self._experts, self._top_k = 0, 0
         self._owner = c_void_p()
         check(lib.ffn_tape_create(byref(options), byref(self._owner)))
         self._handle = self._owner.value
@@ -114,8 +116,11 @@ class Tape:
         finally:
             self._lock.release()
 
-    def _record(self, recorder: Optional[int], leading: tuple[int, ...], borrowed: Sequence[Float32]) -> None:
+    def _record(
+        self, recorder: Optional[int], leading: tuple[int, ...], borrowed: Sequence[Float32], experts: int = 0, top_k: int = 0
+    ) -> None:
         self._recorder, self._leading, self._borrowed = recorder, leading, borrowed
+        self._experts, self._top_k = experts, top_k
 
     def reserve(self, layer: Layer, tokens: int) -> None:
         """Allocates what recording calls of `layer` on up to `tokens` rows needs. What was recorded is lost.
@@ -135,6 +140,7 @@ def run_backward(
     d_x: Optional[ArrayLike],
     d_residual: Optional[ArrayLike],
     context: Optional[Context],
+    moe: Optional[Gradients] = None,
 ) -> None:
     """Layer.backward, and Conv's: `function` is the library's."""
     written = writable(gradients or {})
@@ -149,6 +155,11 @@ def run_backward(
             for (name, array), strides in zip(arrays.items(), rows.strides):
                 setattr(given, name, address(array))
                 getattr(given, f"{name}_stride")[:] = strides
+            if moe is not None:
+                particular, _kept = moe._struct(tape._leading, tape._experts)
+                target = moe._target(tape._leading, tape._top_k)
+                particular.d_weights = optional(target)
+                given.moe = pointer(particular)
         check(function(layer._handle, context and context._handle, byref(given)))
         if tape._recorder == layer._handle:
             for name, target in targets.items():

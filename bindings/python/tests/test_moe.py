@@ -364,3 +364,31 @@ def test_noise_is_a_function_of_its_place(random):
     for wrong, sentence in ((moe.Noise("noise", 0.1), "site"), (moe.Noise("input", 2), "size"), (moe.Noise("here", 1), "site is 'here'")):
         with pytest.raises(libffn.InvalidError, match=sentence):
             moe.jitter(x, wrong)
+
+
+def test_a_mixture_is_trained_through_its_layer(random):
+    """Gradients of experts, router and x against float64 differences, with those of a loss over the scores; weights of a routing of one's own."""
+    tensors, router, x, d_y, d_scores = experts(random), random(EXPERTS, D_MODEL), random(3, D_MODEL), random(3, D_MODEL), random(3, EXPERTS)
+    layer, tape = libffn.Layer(**tensors, activation="silu", router=router, moe=moe.Mixture(2), trainable=True), libffn.Tape()
+    gradients = {name: np.full_like(array, np.nan) for name, array in {**tensors, "router": router}.items()}
+    told, d_x, d_weights = moe.Call(ids=np.empty((3, 2), np.int32)), np.empty_like(x), np.empty((3, 2), np.float32)
+    layer(x, tape=tape, moe=told)
+    layer.backward(tape, d_y, gradients, d_x=d_x, moe=moe.Gradients(d_scores=d_scores, d_weights=d_weights))
+
+    def loss(**changed):
+        now = {**tensors, "router": router, "x": x, **changed}
+        scores = softmax(now["x"].astype(np.float64) @ now["router"].T.astype(np.float64))
+        own = {name: now[name] for name in tensors}
+        return np.sum(d_y * mixture(now["x"].astype(np.float64), told.ids, taken(scores, told.ids), own)) + np.sum(d_scores * scores)
+
+    for name, found in (("up", gradients["up"]), ("down", gradients["down"]), ("router", gradients["router"]), ("x", d_x)):
+        at = {**tensors, "router": router, "x": x}[name]
+        for flat in range(0, at.size, 29 if at.size > 100 else 5):
+            index = np.unravel_index(flat, at.shape)
+            assert found[index] == pytest.approx(slope(lambda moved: loss(**{name: moved}), at, index), abs=1e-4), f"{name}{index}"
+    idle = sorted(set(range(EXPERTS)) - set(told.ids.ravel().tolist()))
+    assert idle and not gradients["up"][idle].any()
+    assert d_weights.any()
+    layer(x, tape=tape)
+    with pytest.raises(libffn.InvalidError, match="the shape of d_weights"):
+        layer.backward(tape, d_y, moe=moe.Gradients(d_weights=np.empty((3, 3), np.float32)))
