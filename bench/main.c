@@ -15,7 +15,8 @@ static int usage(FILE *to, int status) {
                 "  --gated                  a gated layer (with --d-model)\n"
                 "  --training               training steps of gelu and SwiGLU layers, in place of the forward pass\n"
                 "  --moe                    mixtures of experts, in place of dense layers\n"
-                "  --tokens N,N,...         default 1,8,64,512; training: 512,2048; mixtures: 1,16,128,512\n"
+                "  --stats                  what counting activations adds to the forward pass, with each engine\n"
+                "  --tokens N,N,...         default 1,8,64,512; training: 512,2048; mixtures: 1,16,128,512; stats: 16,512\n"
                 "  --threads N,N,...        of BLAS and of libffn alike; default 1,2\n"
                 "  --rounds N               interleaved repetitions, default 41\n"
                 "  --tsv FILE               the figures as tab-separated values, in seconds\n"
@@ -40,28 +41,33 @@ static int numbers(char *text, int list[16]) {
     return count;
 }
 
-static void take_default_tokens(settings_t *settings, int training, int moe) {
-    static const int forward[] = {1, 8, 64, 512}, step[] = {512, 2048}, mixture[] = {1, 16, 128, 512};
-    settings->token_counts = training ? 2 : 4;
-    memcpy(settings->tokens, training ? step : moe ? mixture : forward, (size_t)settings->token_counts * sizeof *forward);
+typedef int bench_fn(const settings_t *settings);
+
+static void take_default_tokens(settings_t *settings, bench_fn *bench) {
+    static const int forward[] = {1, 8, 64, 512}, step[] = {512, 2048}, mixture[] = {1, 16, 128, 512}, counted[] = {16, 512};
+    const int *tokens = bench == bench_training ? step : bench == bench_moe ? mixture : bench == bench_stats ? counted : forward;
+    settings->token_counts = tokens == forward || tokens == mixture ? 4 : 2;
+    memcpy(settings->tokens, tokens, (size_t)settings->token_counts * sizeof *tokens);
 }
 
 int main(int argc, char **argv) {
     static const struct option long_options[] = {
         {"d-model", required_argument, NULL, 'm'}, {"d-ff", required_argument, NULL, 'f'},   {"activation", required_argument, NULL, 'a'},
         {"gated", no_argument, NULL, 'g'},         {"tokens", required_argument, NULL, 't'}, {"threads", required_argument, NULL, 'h'},
-        {"training", no_argument, NULL, 'n'},      {"moe", no_argument, NULL, 'e'},      {"rounds", required_argument, NULL, 'r'},  {"tsv", required_argument, NULL, 'v'},    {"help", no_argument, NULL, '?'},
+        {"training", no_argument, NULL, 'n'},      {"moe", no_argument, NULL, 'e'},      {"stats", no_argument, NULL, 's'},        {"rounds", required_argument, NULL, 'r'},  {"tsv", required_argument, NULL, 'v'},    {"help", no_argument, NULL, '?'},
         {NULL, 0, NULL, 0}};
     settings_t settings = {.token_counts = 0, .threads = {1, 2}, .thread_counts = 2, .rounds = 41};
-    int option, training = 0, moe = 0;
+    bench_fn *bench = bench_layer;
+    int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         switch (option) {
         case 'm': settings.d_model = number(optarg); break;
         case 'f': settings.d_ff = number(optarg); break;
         case 'a': settings.activation = optarg; break;
         case 'g': settings.gated = 1; break;
-        case 'n': training = 1; break;
-        case 'e': moe = 1; break;
+        case 'n': bench = bench_training; break;
+        case 's': bench = bench_stats; break;
+        case 'e': bench = bench_moe; break;
         case 't': settings.token_counts = numbers(optarg, settings.tokens); break;
         case 'h': settings.thread_counts = numbers(optarg, settings.threads); break;
         case 'r': settings.rounds = (int)number(optarg); break;
@@ -76,10 +82,10 @@ int main(int argc, char **argv) {
         }
     }
     if (optind < argc || !settings.d_model != !settings.d_ff) return usage(stderr, 2);
-    if (!settings.token_counts) take_default_tokens(&settings, training, moe);
+    if (!settings.token_counts) take_default_tokens(&settings, bench);
     printf("%s\n\n", ffn_build_info());
-    int wrong = training ? bench_training(&settings) : moe ? bench_moe(&settings) : bench_layer(&settings);
-    if (!settings.d_model && !training && !moe) wrong |= bench_activation(&settings);
+    int wrong = bench(&settings);
+    if (!settings.d_model && bench == bench_layer) wrong |= bench_activation(&settings);
     if (settings.tsv && fclose(settings.tsv)) {
         perror("ffn_bench: the TSV file");
         return 1;

@@ -42,5 +42,6 @@ int bench_layer(const settings_t *settings);
 int bench_activation(const settings_t *settings);
 int bench_training(const settings_t *settings);
 int bench_moe(const settings_t *settings);
+int bench_stats(const settings_t *settings);
 
 #endif

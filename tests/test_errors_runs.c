@@ -2,6 +2,7 @@
  *
  * Bad values in every field of ffn_run_t: nothing is written. Overlap is the subject of test_errors_overlap.c.
  */
+#include "core/stats.h"
 #include "support/header.h"
 #include "support/hostile.h"
 
@@ -33,6 +34,8 @@ typedef struct row {
 #define SET(...) PATCH(ffn_run_t, __VA_ARGS__)
 #define HUGE_STRIDE ((INT64_C(1) << 62) + 4)
 
+static ffn_stats_t stats_of_others = {.d_ff = 8};
+
 static const row_t rows[] = {
     {PLAIN, FFN_OK, "", {SET(flags, 0)}},
     {EXTERNAL, FFN_OK, "", {SET(flags, 0)}},
@@ -48,6 +51,8 @@ static const row_t rows[] = {
     /* the rest of both is in test_errors_training */
     {PLAIN, FFN_UNSUPPORTED, "dropout|FFN_LAYER_TRAINABLE", {SET(dropout, NOWHERE)}},
     {PLAIN, FFN_UNSUPPORTED, "tape|FFN_LAYER_TRAINABLE", {SET(tape, NOWHERE)}},
+    {PLAIN, FFN_INVALID, "stats|d_ff|8|7", {SET(stats, &stats_of_others)}},
+    {EXTERNAL, FFN_INVALID, "stats|d_ff|8|7", {SET(stats, &stats_of_others), SET(length, 0)}},
 
     {PLAIN, FFN_INVALID, "batch|-1|0", {SET(batch, -1)}},
     {PLAIN, FFN_INVALID, "batch|-9223372036854775808|0", {SET(batch, INT64_MIN)}},

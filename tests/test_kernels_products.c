@@ -206,7 +206,7 @@ static void check_activation(const kernel_level_t *level, const activation_t *ac
     rng_t rng = rng_make(test_seed() + (uint64_t)columns);
     rng_fill_normal(&rng, s, rows * step);
     rng_fill_normal(&rng, bias.data, columns);
-    activation_tile_t tile = {.rows = rows, .columns = columns, .sums = s, .sums_step = step, .gate_bias = b, .up_bias = b, .out = t,
+    activation_tile_t tile = {.rows = rows, .columns = columns, .sums = s, .sums_step = step, .panel = width, .gate_bias = b, .up_bias = b, .out = t,
                               .out_row = TILE_CHUNK, .out_chunk = TILE_CHUNK * rows};
     (gated ? level->table->activate_gated_tile : level->table->activate_tile)(activation, &tile);
     tile.out = p, tile.out_row = columns, tile.out_chunk = TILE_CHUNK;

@@ -422,6 +422,7 @@ typedef struct ffn_dropout {
 } ffn_dropout_t;
 
 typedef struct ffn_tape ffn_tape_t; /* what a forward pass leaves for the backward pass: ffn_tape_create */
+typedef struct ffn_stats ffn_stats_t; /* what the hidden units of a layer did in some runs: ffn_stats_create */
 
 typedef struct ffn_run {
     uint32_t struct_size;       /* required: sizeof(ffn_run_t) */
@@ -441,6 +442,8 @@ typedef struct ffn_run {
     const ffn_dropout_t *dropout; /* NULL: none. Only with a trainable layer */
     ffn_tape_t *tape;           /* NULL: no backward pass follows. Only with a trainable layer */
     const ffn_moe_run_t *moe;   /* NULL: nothing particular. Only with a mixture of experts */
+    ffn_stats_t *stats;         /* NULL: nothing is counted. Not with a mixture of experts. Else of the layer's d_ff, for at most 2^31 - 1 tokens; y has the
+                                   same bits (NaN is NaN) */
 } ffn_run_t;
 
 /* Runs the layer as ffn_layer_forward does, on sequences with strides of their own and with an external residual.
@@ -695,6 +698,88 @@ FFN_API ffn_status_t ffn_conv_backward(const ffn_conv_t *conv, ffn_context_t *co
 /* Puts new values of some tensors into a trainable one, as ffn_layer_update. Statuses: FFN_INVALID, FFN_NO_MEMORY (a thread's first call),
  * FFN_UNSUPPORTED, FFN_BUSY. */
 FFN_API ffn_status_t ffn_conv_update(ffn_conv_t *conv, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count);
+/* ------------------------------------------------------------------ Health */
+
+/* What the hidden units of a layer do, counted while it runs (ffn_run_t.stats), in training and in inference, at a cost that allows leaving it on
+ * (docs/training-health.md has the measured one).
+ *
+ * A unit's activation at a position (a row of the run) is the value of the activation function, its clip included:
+ *     dense  a = act(W_up x + b_up)        gated  a = act(min(W_gate x + b_gate, gate_max)), before the product with the other branch
+ * after dropout at PRE_ACTIVATION, which changes the argument, and before every other dropout and NORM_MID: what is dropped says nothing of the unit.
+ * (tensor2tensor's summary of this name looks behind relu_dropout, and sees 1 - p of the density.)
+ *
+ * positive, of a unit: the positions where a, a float, is > 0: NaN is not, +infinity is. density f: positive / positions. A unit is dead when it has none.
+ * hidden_density_logit of a unit: log(f + e^-10) - log(1 - f + e^-10) (tensor2tensor's relu_density_logit), from -10.0000454 (dead) over 0 (half of
+ * the positions) to 10.0000454 (always on). Without a position f, its logit and the means are NaN, and no unit is dead.
+ *
+ * Sums are integers: |a| below 2^13 is rounded to a multiple of 2^-32 (halves to even) before it is added, everything else is exact. So what is read
+ * does not depend on the number of threads, the order of runs, their cut or ffn_stats_merge, but as the layer's own bits do. */
+typedef struct ffn_stats_options {
+    uint32_t struct_size; /* required: sizeof(ffn_stats_options_t) */
+    uint32_t flags;       /* 0: none is defined yet */
+    int64_t d_ff;         /* required: hidden units of the layers that it will count for, 1 to 2^29 */
+    const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied */
+} ffn_stats_options_t;
+
+/* Makes a handle that has counted nothing; it allocates nothing later. Runs add to it until ffn_stats_reset; a run that fails adds nothing. One call at
+ * a time may use it: threads that run a layer at once have a handle each, and ffn_stats_merge adds them up. *stats is NULL on failure.
+ * Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED. */
+FFN_API ffn_status_t ffn_stats_create(const ffn_stats_options_t *options, ffn_stats_t **stats);
+FFN_API void ffn_stats_free(ffn_stats_t *stats); /* NULL is fine */
+
+/* Back to having counted nothing. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_stats_reset(ffn_stats_t *stats);
+
+/* Adds what `from`, another handle of the same d_ff, has counted. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_stats_merge(ffn_stats_t *stats, const ffn_stats_t *from);
+
+typedef struct ffn_stats_info_t {
+    uint32_t struct_size; /* set by the caller: sizeof(ffn_stats_info_t) */
+    uint32_t flags;       /* 0 */
+    int64_t d_ff;
+    int64_t positions;    /* counted so far */
+    int64_t positive;     /* activations > 0, of positions * d_ff */
+    int64_t non_finite;   /* activations that are infinite or NaN */
+    int64_t dead_units;   /* units that were never > 0 */
+    double density;       /* positive / (positions * d_ff) */
+    double mean;          /* of |activation|, over the finite ones; NaN if there is none */
+    double largest;       /* |activation|, of the finite ones; 0 if there is none */
+} ffn_stats_info_t;
+
+/* Writes the sums over all units to *info: as many bytes as both sides know; what only a newer caller knows becomes 0. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_stats_info(const ffn_stats_t *stats, ffn_stats_info_t *info);
+
+/* Unit by unit: positive[j], density[j], density_logit[j], arrays of d_ff. Each may be NULL. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_stats_units(const ffn_stats_t *stats, int64_t *positive, double *density, double *density_logit);
+
+/* The histogram of hidden_density_logit: counts[i] = the units with edges[i] <= logit < edges[i + 1], the last bin with its upper edge.
+ *   bins    1 to 2^20
+ *   edges   [bins + 1], ascending, infinite ones too; units outside of them count nowhere. NULL: bins of equal width over -10.0000454 to 10.0000454,
+ *           in which every unit is
+ *   counts  [bins], written. All 0 without a position
+ * Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_stats_histogram(const ffn_stats_t *stats, int64_t bins, const double *edges, int64_t *counts);
+
+typedef struct ffn_tensor_health_t {
+    uint32_t struct_size; /* set by the caller: sizeof(ffn_tensor_health_t) */
+    uint32_t flags;       /* 0 */
+    int64_t count;        /* numbers in the tensor */
+    int64_t zeros;        /* 0 and -0 */
+    int64_t non_finite;   /* infinities and NaN */
+    double norm;          /* sqrt(the sum of squares), as ffn_clip_global_norm has it: infinite or NaN where a number is */
+    double largest;       /* |number|, of the finite ones; 0 if there is none */
+} ffn_tensor_health_t;
+
+/* Looks at the numbers of a tensor, through its strides: a weight, a gradient, an update. role and expert are not looked at; ndim 1 to 4, shape from 0
+ * on; data may be NULL where there is no number. Squares are summed in float64, where no float overflows, in an order that the shape alone decides:
+ * the same bits for any strides and number of threads, at one ISA level. The context's threads help; NULL: the calling thread alone. Writes as many
+ * bytes of *health as both sides know. Statuses: FFN_INVALID, FFN_NO_MEMORY (scratch memory), FFN_UNSUPPORTED (a dtype), FFN_BUSY. */
+FFN_API ffn_status_t ffn_tensor_health(ffn_context_t *context, const ffn_tensor_t *tensor, ffn_tensor_health_t *health);
+
+/* *ratio = norm(after - before) / norm(before), differences and sums in float64: how far a step moved a tensor, 1e-3 being usual in training. 0 where
+ * nothing moved, infinite where something moved away from zeros, NaN or infinite where a number is. (Of an update that is an array of its own, divide
+ * two norms of ffn_tensor_health.) The tensors have one shape; strides as there. *ratio is 0 on failure. Statuses: as ffn_tensor_health. */
+FFN_API ffn_status_t ffn_update_ratio(ffn_context_t *context, const ffn_tensor_t *before, const ffn_tensor_t *after, double *ratio);
 
 /* --------------------------------------------- Mixture of experts: routing */
 

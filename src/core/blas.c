@@ -10,6 +10,7 @@
 #include "core/gemm.h"
 #include "core/parallel.h"
 #include "core/steps.h"
+#include "core/watch.h"
 
 #include <limits.h>
 #include <string.h>
@@ -21,6 +22,7 @@ typedef struct scratch {
     float *input;  /* [rows, d_model]: x after norm IN, or x where sgemm cannot read it in place */
     float *hidden; /* [rows, hidden_width]: gate and up side by side; the activation then lies in the first d_ff of each row */
     float *branch; /* [rows, d_out] */
+    counts_t counts;
 } scratch_t;
 
 typedef struct block {
@@ -37,6 +39,7 @@ static scratch_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena)
     scratch.input = ffni_arena_take(arena, rows, layer->d_model * element);
     scratch.hidden = ffni_arena_take(arena, rows, layer->hidden_width * element);
     scratch.branch = ffni_arena_take(arena, rows, layer->d_out * element);
+    scratch.counts = ffni_counts_lay_out(layer->d_ff, arena);
     return scratch;
 }
 
@@ -93,6 +96,15 @@ static void activate_rows(void *data, int64_t begin, int64_t end) {
     }
 }
 
+static void normalise_hidden_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    const ffn_layer_t *layer = block->forward->layer;
+    for (int64_t i = begin; i < end; i++) {
+        float *hidden = block->scratch.hidden + i * layer->hidden_width;
+        ffni_step_normalise(layer, FFN_NORM_MID, layer->d_ff, hidden, hidden);
+    }
+}
+
 static const float *residual_row(const block_t *block, int64_t i) {
     const forward_t *forward = block->forward;
     switch (forward->layer->residual) {
@@ -135,8 +147,21 @@ static void project_in(const block_t *block) {
     ffni_gemm(block->rows, layer->hidden_width, layer->d_model, block->input, block->input_stride, layer->in_weight, block->scratch.hidden);
 }
 
+/* Counting goes by columns, what else happens to hidden rows by rows. */
+static void activate_and_count(block_t *block) {
+    const ffn_layer_t *layer = block->forward->layer;
+    ffn_context_t *context = block->forward->context;
+    const watched_rows_t watched = {.layer = layer, .counts = &block->scratch.counts, .rows = block->rows, .hidden = block->scratch.hidden,
+                                    .bias = layer->gated ? layer->gate_bias : layer->up_bias, .out = block->scratch.hidden,
+                                    .out_stride = layer->hidden_width};
+    ffni_watch_rows(context, &watched);
+    if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) ffni_parallel_rows(context, block->rows, layer->d_ff, normalise_hidden_rows, block);
+}
+
 static void activate(block_t *block) {
-    ffni_parallel_rows(block->forward->context, block->rows, block->forward->layer->hidden_width, activate_rows, block);
+    const forward_t *forward = block->forward;
+    if (forward->stats) activate_and_count(block);
+    else ffni_parallel_rows(forward->context, block->rows, forward->layer->hidden_width, activate_rows, block);
 }
 
 static void project_down(const block_t *block) {
@@ -158,6 +183,7 @@ ffn_status_t ffni_blas_forward(const forward_t *forward) {
     int64_t blocks = (tokens - 1) / most + 1, rows = (tokens - 1) / blocks + 1;
     arena_t arena = {.base = forward->context->scratch};
     block_t block = {.forward = forward, .scratch = lay_out(forward->layer, rows, &arena)};
+    if (forward->stats) ffni_counts_clear(&block.scratch.counts, forward->layer->d_ff);
     for (block.begin = 0; block.begin < tokens; block.begin += rows) {
         block.rows = minimum(rows, tokens - block.begin);
         take_input(&block);
@@ -166,6 +192,7 @@ ffn_status_t ffni_blas_forward(const forward_t *forward) {
         project_down(&block);
         finish(&block);
     }
+    if (forward->stats) ffni_stats_add(forward->stats, &block.scratch.counts);
     return FFN_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "core/dropout.h"
 #include "core/layer.h"
 #include "core/rows.h"
+#include "core/stats.h"
 
 typedef struct moe_call moe_call_t; /* core/moe.h */
 
@@ -16,6 +17,7 @@ typedef struct forward {
     const moe_call_t *moe; /* of a mixture; NULL: nothing particular */
     const dropout_t *dropout; /* of a mixture that trains; NULL: none */
     ffn_tape_t *tape;         /* likewise */
+    ffn_stats_t *stats; /* NULL: nothing is counted */
 } forward_t;
 
 /* y = layer(x), for x.count > 0 rows. The arguments have been checked. FFN_NO_MEMORY: y is untouched. */

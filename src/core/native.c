@@ -90,7 +90,8 @@ static int64_t down_group_panels(const block_t *block) {
 }
 
 static hidden_t hidden_of(const block_t *block) {
-    return (hidden_t){.tiled = block->scratch.hidden, .rows = block->scratch.hidden_rows};
+    return (hidden_t){.tiled = block->scratch.hidden, .rows = block->scratch.hidden_rows,
+                      .counts = block->forward->stats ? &block->scratch.counts : NULL};
 }
 
 static void project_in(const void *data, int64_t group, float *sums) {
@@ -175,16 +176,22 @@ static int take_block(run_t *run, block_t *block) {
     return 1;
 }
 
+/* Threads that take whole blocks have a scratch each; those that share one have its first. */
+static scratch_t scratch_of(const run_t *run, int64_t slot) {
+    const plan_t *plan = &run->plan;
+    arena_t arena = {.base = run->forward->context->scratch + (uint64_t)slot * plan->slot_bytes};
+    return ffni_scratch_lay_out(run->forward->layer, plan->block_rows, plan->whole_blocks ? 1 : plan->slots, &arena);
+}
+
 /* One slot's share of the blocks: those that it finds. */
 static void work_on_blocks(void *data, int64_t slot) {
     run_t *run = data;
     const plan_t *plan = &run->plan;
     const forward_t *forward = run->forward;
-    char *memory = forward->context->scratch + (uint64_t)slot * plan->slot_bytes;
-    arena_t arena = {.base = memory};
     block_t block = {.forward = forward, .layer = forward->layer, .network = ffni_layer_expert(forward->layer, 0), .slots = plan->whole_blocks ? 1 : plan->slots,
                      .context = plan->whole_blocks ? NULL : forward->context};
-    block.scratch = ffni_scratch_lay_out(forward->layer, plan->block_rows, block.slots, &arena);
+    block.scratch = scratch_of(run, slot);
+    if (forward->stats) ffni_counts_clear(&block.scratch.counts, forward->layer->d_ff);
     while (take_block(run, &block)) {
         block.tiling = ffni_tiling_of(forward->layer->kernels, block.rows);
         run_block(&block);
@@ -203,11 +210,13 @@ ffn_status_t ffni_native_forward(const forward_t *forward) {
     ffn_status_t status = ffni_plan_make(forward->layer, forward->context, forward->x.count, &run.plan);
     if (!status && run.plan.bytes > forward->context->scratch_bytes) status = grow_scratch(forward);
     if (status) return status;
+    int64_t workers = run.plan.whole_blocks ? run.plan.slots : 1;
     atomic_init(&run.next, 0);
-    if (run.plan.whole_blocks)
-        ffni_parallel_slots(forward->context, run.plan.slots, work_on_blocks, &run);
-    else
-        work_on_blocks(&run, 0);
+    ffni_parallel_slots(forward->context, workers, work_on_blocks, &run);
+    for (int64_t slot = 0; forward->stats && slot < workers; slot++) {
+        scratch_t scratch = scratch_of(&run, slot);
+        ffni_stats_add(forward->stats, &scratch.counts);
+    }
     return FFN_OK;
 }
 

@@ -7,7 +7,7 @@
 static activation_tile_t activation_tile(const network_t *network, const tiling_t *tiling, const hidden_t *hidden, int64_t tile, int64_t column,
                                          int64_t columns) {
     int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
-    activation_tile_t at = {.rows = rows, .columns = columns};
+    activation_tile_t at = {.rows = rows, .columns = columns, .panel = network->kernels->panel_width};
     if (network->up_bias) at.up_bias = network->up_bias + column;
     if (network->gate_bias) at.gate_bias = network->gate_bias + column;
     if (hidden->rows) {
@@ -17,14 +17,32 @@ static activation_tile_t activation_tile(const network_t *network, const tiling_
         at.out = hidden->tiled + ffni_tiled_size(start, network->d_ff) + column * rows;
         at.out_row = TILE_CHUNK, at.out_chunk = TILE_CHUNK * rows;
     }
+    if (hidden->counts) {
+        at.positive = hidden->counts->positive + column;
+        at.activity = &hidden->counts->activity[column / TILE_CHUNK];
+    }
     return at;
+}
+
+static activate_tile_fn *activation_of(const network_t *network, const hidden_t *hidden) {
+    const kernel_table_t *kernels = network->kernels;
+    if (hidden->counts) return network->gated ? kernels->watch_gated_tile : kernels->watch_tile;
+    return network->gated ? kernels->activate_gated_tile : kernels->activate_tile;
+}
+
+/* The weights have driven the counters out of the near caches: they come back while the group is multiplied. */
+static void fetch_counters(const counts_t *counts, int64_t column, int64_t columns) {
+    if (!counts) return;
+    for (int64_t c = column; c < column + columns; c += TILE_CHUNK) __builtin_prefetch(&counts->positive[c], 1);
+    __builtin_prefetch(&counts->activity[column / TILE_CHUNK], 1);
 }
 
 void ffni_network_hidden(const network_t *network, const tiling_t *tiling, const float *input, const hidden_t *hidden, int64_t first, int64_t panels,
                          float *sums) {
     int64_t width = network->kernels->panel_width, turns = 1 + network->gated;
     int64_t column = first / turns * width, columns = minimum(panels / turns * width, network->d_ff - column);
-    activate_tile_fn *activate = network->gated ? network->kernels->activate_gated_tile : network->kernels->activate_tile;
+    activate_tile_fn *activate = activation_of(network, hidden);
+    fetch_counters(hidden->counts, column, columns);
     ffni_multiply(tiling, input, network->d_in, network->in_weight + first * width * network->d_in, panels, sums);
     for (int64_t tile = 0; tile < tiling->tiles; tile++) {
         activation_tile_t at = activation_tile(network, tiling, hidden, tile, column, columns);

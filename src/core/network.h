@@ -3,6 +3,7 @@
 #ifndef FFNI_NETWORK_H
 #define FFNI_NETWORK_H
 
+#include "core/counts.h"
 #include "core/tiling.h"
 
 typedef struct network {
@@ -23,6 +24,7 @@ typedef struct network {
 typedef struct hidden {
     float *tiled; /* [rows, d_ff] in tiles */
     float *rows;  /* [rows, d_ff], where a norm needs whole rows first; else NULL */
+    const counts_t *counts; /* what the activations add to; NULL: they are not counted */
 } hidden_t;
 
 /* The hidden units of `panels` panels of gate and up from `first` on, both whole pairs in a gated network. `input` is the block in tiles. `sums` has

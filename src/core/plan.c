@@ -25,6 +25,7 @@ scratch_t ffni_scratch_lay_out(const ffn_layer_t *layer, int64_t rows, int64_t s
     scratch.hidden = ffni_arena_take(arena, ffni_tiled_size(rows, layer->d_ff), element);
     if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) scratch.hidden_rows = ffni_arena_take(arena, rows * layer->d_ff, element);
     if (ffni_step_needs_whole_branch(layer)) scratch.branch = ffni_arena_take(arena, rows * layer->d_out, element);
+    scratch.counts = ffni_counts_lay_out(layer->d_ff, arena);
     scratch.counters = ffni_arena_take(arena, slots, sizeof *scratch.counters);
     scratch.sums = ffni_arena_take(arena, slots * scratch.sums_step, element);
     return scratch;

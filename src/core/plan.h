@@ -3,7 +3,7 @@
 #ifndef FFNI_PLAN_H
 #define FFNI_PLAN_H
 
-#include "base/arena.h"
+#include "core/counts.h"
 #include "core/groups.h"
 #include "core/layer.h"
 
@@ -13,6 +13,7 @@ typedef struct scratch {
     float *hidden;      /* [rows, d_ff] in tiles */
     float *hidden_rows; /* [rows, d_ff]; NULL without norm MID */
     float *branch;      /* [rows, d_out]; NULL where no norm follows the branch */
+    counts_t counts;
     counter_t *counters; /* per slot */
     float *sums;        /* per slot */
     int64_t sums_step;  /* from a slot's to the next's, in elements */

@@ -5,6 +5,7 @@
 #include "core/products.h"
 #include "core/steps.h"
 #include "core/training.h"
+#include "core/watch.h"
 
 #include <stdatomic.h>
 
@@ -13,11 +14,13 @@ typedef struct scratch {
     float *hidden; /* [rows, hidden_width]: pre-activations, which the activated row then replaces; on the tape, the activated rows alone */
     float *value;  /* [rows, d_out]: the down product, and what becomes of it */
     float *product;
+    counts_t counts;
 } scratch_t;
 
 typedef struct pass {
     training_block_t block;
     scratch_t scratch;
+    ffn_stats_t *stats; /* NULL: nothing is counted */
     const rows_t *y;
     float *hidden, *act, *branch; /* of the block: on the tape or in scratch; act and branch may be hidden and value */
     int64_t act_stride;
@@ -30,6 +33,7 @@ static scratch_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena)
     scratch.hidden = ffni_arena_take(arena, rows, layer->hidden_width * element);
     scratch.value = ffni_arena_take(arena, rows, layer->d_out * element);
     scratch.product = ffni_arena_take(arena, ffni_training_product_size(layer, rows), element);
+    scratch.counts = ffni_counts_lay_out(layer->d_ff, arena);
     return scratch;
 }
 
@@ -56,6 +60,36 @@ static void activate_rows(void *data, int64_t begin, int64_t end) {
     }
 }
 
+/* The same in three passes where activations are counted: what dropout and the norm do goes by rows, counting by columns. */
+static void drop_hidden_rows(void *data, int64_t begin, int64_t end) {
+    const pass_t *pass = data;
+    for (int64_t i = begin; i < end; i++) ffni_training_drop_hidden(&pass->block, i, pass->hidden + i * pass->block.layer->hidden_width);
+}
+
+static void drop_activated_rows(void *data, int64_t begin, int64_t end) {
+    const pass_t *pass = data;
+    const ffn_layer_t *layer = pass->block.layer;
+    for (int64_t i = begin; i < end; i++) {
+        float *act = pass->act + i * pass->act_stride;
+        ffni_training_drop_activated(&pass->block, i, act);
+        if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) ffni_step_normalise(layer, FFN_NORM_MID, layer->d_ff, act, act);
+    }
+}
+
+static void activate_and_count(pass_t *pass) {
+    const training_block_t *block = &pass->block;
+    const ffn_layer_t *layer = block->layer;
+    const watched_rows_t watched = {.layer = layer, .counts = &pass->scratch.counts, .rows = block->rows, .hidden = pass->hidden,
+                                    .bias = ffni_training_bias(block, layer->gated ? layer->gate_bias : layer->up_bias), .out = pass->act,
+                                    .out_stride = pass->act_stride};
+    int drops = ffni_dropout_acts(block->dropout, FFN_DROPOUT_ACTIVATION) || ffni_dropout_acts(block->dropout, FFN_DROPOUT_HIDDEN);
+    if (ffni_dropout_acts(block->dropout, FFN_DROPOUT_PRE_ACTIVATION))
+        ffni_parallel_rows(block->context, block->rows, layer->hidden_width, drop_hidden_rows, pass);
+    ffni_watch_rows(block->context, &watched);
+    if (drops || layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE)
+        ffni_parallel_rows(block->context, block->rows, layer->d_ff, drop_activated_rows, pass);
+}
+
 static void finish_rows(void *data, int64_t begin, int64_t end) {
     const pass_t *pass = data;
     const ffn_layer_t *layer = pass->block.layer;
@@ -78,7 +112,8 @@ static void run_block(pass_t *pass, const ffn_tape_t *tape) {
     pass->branch = tape && tape->branch ? tape->branch + block->begin * layer->d_out : pass->scratch.value;
     ffni_training_take_input(block);
     ffni_training_project_in(block, pass->hidden);
-    ffni_parallel_rows(block->context, block->rows, layer->hidden_width, activate_rows, pass);
+    if (pass->stats) activate_and_count(pass);
+    else ffni_parallel_rows(block->context, block->rows, layer->hidden_width, activate_rows, pass);
     ffni_training_project_down(block, pass->act, pass->act_stride, pass->branch);
     ffni_parallel_rows(block->context, block->rows, layer->d_out, finish_rows, pass);
 }
@@ -91,19 +126,26 @@ typedef struct run {
     atomic_int_fast64_t next;
 } run_t;
 
+static scratch_t scratch_of(const run_t *run, int64_t slot) {
+    const ffn_layer_t *layer = run->forward->layer;
+    arena_t arena = {.base = run->forward->context->scratch};
+    scratch_t scratch = lay_out(layer, run->rows, &arena);
+    while (slot-- > 0) scratch = lay_out(layer, run->rows, &arena);
+    return scratch;
+}
+
 /* One slot's share of the blocks: those that it finds. With the blas engine there is one slot, and the context's threads share each block. */
 static void work_on_blocks(void *data, int64_t slot) {
     run_t *run = data;
     const forward_t *forward = run->forward;
     const ffn_layer_t *layer = forward->layer;
-    arena_t arena = {.base = forward->context->scratch};
-    scratch_t scratch = lay_out(layer, run->rows, &arena);
-    while (slot-- > 0) scratch = lay_out(layer, run->rows, &arena);
+    scratch_t scratch = scratch_of(run, slot);
     pass_t pass = {.block = {.layer = layer, .kernels = layer->kernels->training, .context = training_is_native(layer) ? NULL : forward->context,
                              .x = &forward->x, .residual = &forward->residual, .dropout = run->dropout, .input_rows = scratch.input,
                              .product_scratch = scratch.product},
-                   .scratch = scratch, .y = &forward->y};
+                   .scratch = scratch, .stats = forward->stats, .y = &forward->y};
     int64_t tokens = forward->x.count;
+    if (pass.stats) ffni_counts_clear(&scratch.counts, layer->d_ff);
     while ((pass.block.begin = atomic_fetch_add_explicit(&run->next, run->rows, memory_order_relaxed)) < tokens) {
         pass.block.rows = minimum(run->rows, tokens - pass.block.begin);
         run_block(&pass, run->tape);
@@ -135,5 +177,9 @@ ffn_status_t ffni_training_forward(const forward_t *forward, const dropout_t *dr
     run_t run = {.forward = forward, .dropout = dropout, .tape = tape, .rows = share_rows(&plan, tokens)};
     atomic_init(&run.next, 0);
     ffni_parallel_slots(forward->context, plan.slots, work_on_blocks, &run);
+    for (int64_t slot = 0; forward->stats && slot < plan.slots; slot++) {
+        scratch_t scratch = scratch_of(&run, slot);
+        ffni_stats_add(forward->stats, &scratch.counts);
+    }
     return FFN_OK;
 }

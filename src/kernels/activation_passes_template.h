@@ -28,14 +28,24 @@ INLINE void activate(vector_activation *act, const activation_t *activation, int
     if (i < n) vf_store_first(out + i, dense_vector(act, &a, i, n - i, up, up_bias), n - i);
 }
 
+/* The product's two factors. */
+INLINE vf gate_vector(vector_activation *act, const activation_t *a, int64_t i, int64_t count, const float *gate, const float *gate_bias)
+{
+    const vf g = vf_add(load_count(gate, i, count), load_bias(gate_bias, i, count));
+    return vf_at_most(act(vf_at_most(g, vf_set1(a->gate_max)), a), vf_set1(a->clip_max));
+}
+
+INLINE vf up_vector(const activation_t *a, int64_t i, int64_t count, const float *up, const float *up_bias)
+{
+    const vf limit = vf_set1(a->up_limit), u = vf_add(load_count(up, i, count), load_bias(up_bias, i, count));
+    return vf_add(clamp(u, vf_neg(limit), limit), vf_set1(a->up_offset));
+}
+
 INLINE vf gated_vector(vector_activation *act, const activation_t *a, int64_t i, int64_t count, const float *gate, const float *gate_bias,
                        const float *up, const float *up_bias)
 {
-    const vf limit = vf_set1(a->up_limit);
-    const vf g = vf_add(load_count(gate, i, count), load_bias(gate_bias, i, count));
-    const vf u = vf_add(load_count(up, i, count), load_bias(up_bias, i, count));
-    const vf activated = vf_at_most(act(vf_at_most(g, vf_set1(a->gate_max)), a), vf_set1(a->clip_max));
-    return vf_mul(activated, vf_add(clamp(u, vf_neg(limit), limit), vf_set1(a->up_offset)));
+    const vf activated = gate_vector(act, a, i, count, gate, gate_bias);
+    return vf_mul(activated, up_vector(a, i, count, up, up_bias));
 }
 
 INLINE void activate_gated(vector_activation *act, const activation_t *activation, int64_t n, float *out, const float *gate,

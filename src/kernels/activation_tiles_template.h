@@ -8,10 +8,9 @@
 
 INLINE const float *bias_from(const float *bias, int64_t column) { return bias ? bias + column : bias; }
 
-INLINE void store_tile_vector(const activation_tile_t *tile, int64_t row, int64_t column, int64_t count, vf result)
+INLINE float *tile_place(const activation_tile_t *tile, int64_t row, int64_t column)
 {
-    float *out = tile->out + row * tile->out_row + column / TILE_CHUNK * tile->out_chunk;
-    store_count(out, 0, count, result);
+    return tile->out + row * tile->out_row + column / TILE_CHUNK * tile->out_chunk;
 }
 
 INLINE void dense_tile(vector_activation *act, const activation_t *activation, const activation_tile_t *tile)
@@ -22,21 +21,58 @@ INLINE void dense_tile(vector_activation *act, const activation_t *activation, c
         const float *up_bias = bias_from(tile->up_bias, column);
         for (int64_t row = 0; row < tile->rows; row++) {
             const float *up = tile->sums + row * tile->sums_step + column;
-            store_tile_vector(tile, row, column, count, dense_vector(act, &a, 0, count, up, up_bias));
+            store_count(tile_place(tile, row, column), 0, count, dense_vector(act, &a, 0, count, up, up_bias));
         }
     }
+}
+
+/* Where the gate's column stands in a row of sums, from that of the column before it on. */
+INLINE int64_t gate_place(const activation_tile_t *tile, int64_t column, int64_t *panels_of_up)
+{
+    if (column - *panels_of_up == tile->panel) *panels_of_up += tile->panel;
+    return *panels_of_up + column;
 }
 
 INLINE void gated_tile(vector_activation *act, const activation_t *activation, const activation_tile_t *tile)
 {
     const activation_t a = *activation;
+    int64_t panels_of_up = 0;
     for (int64_t column = 0; column < tile->columns; column += VF_LANES) {
-        const int64_t count = lanes_left(tile->columns - column);
+        const int64_t count = lanes_left(tile->columns - column), place = gate_place(tile, column, &panels_of_up);
         const float *gate_bias = bias_from(tile->gate_bias, column), *up_bias = bias_from(tile->up_bias, column);
-        const int64_t place = column / PANEL_WIDTH * 2 * PANEL_WIDTH + column % PANEL_WIDTH;
         for (int64_t row = 0; row < tile->rows; row++) {
-            const float *gate = tile->sums + row * tile->sums_step + place, *up = gate + PANEL_WIDTH;
-            store_tile_vector(tile, row, column, count, gated_vector(act, &a, 0, count, gate, gate_bias, up, up_bias));
+            const float *gate = tile->sums + row * tile->sums_step + place, *up = gate + tile->panel;
+            store_count(tile_place(tile, row, column), 0, count, gated_vector(act, &a, 0, count, gate, gate_bias, up, up_bias));
+        }
+    }
+}
+
+/* The two halves of gated_tile, for what looks at the activated gate in between. */
+INLINE void gate_of_tile(vector_activation *act, const activation_t *activation, const activation_tile_t *tile)
+{
+    const activation_t a = *activation;
+    int64_t panels_of_up = 0;
+    for (int64_t column = 0; column < tile->columns; column += VF_LANES) {
+        const int64_t count = lanes_left(tile->columns - column), place = gate_place(tile, column, &panels_of_up);
+        const float *gate_bias = bias_from(tile->gate_bias, column);
+        for (int64_t row = 0; row < tile->rows; row++) {
+            const float *gate = tile->sums + row * tile->sums_step + place;
+            store_count(tile_place(tile, row, column), 0, count, gate_vector(act, &a, 0, count, gate, gate_bias));
+        }
+    }
+}
+
+static void multiply_tile_by_up(const activation_t *activation, const activation_tile_t *tile)
+{
+    const activation_t a = *activation;
+    int64_t panels_of_up = 0;
+    for (int64_t column = 0; column < tile->columns; column += VF_LANES) {
+        const int64_t count = lanes_left(tile->columns - column), place = gate_place(tile, column, &panels_of_up) + tile->panel;
+        const float *up_bias = bias_from(tile->up_bias, column);
+        for (int64_t row = 0; row < tile->rows; row++) {
+            const float *up = tile->sums + row * tile->sums_step + place;
+            float *out = tile_place(tile, row, column);
+            store_count(out, 0, count, vf_mul(load_count(out, 0, count), up_vector(&a, 0, count, up, up_bias)));
         }
     }
 }
@@ -64,6 +100,8 @@ INLINE void gated_tile(vector_activation *act, const activation_t *activation, c
 static void activate_tile(const activation_t *activation, const activation_tile_t *tile) { EACH_ACTIVATION(dense_tile) }
 
 static void activate_gated_tile(const activation_t *activation, const activation_tile_t *tile) { EACH_ACTIVATION(gated_tile) }
+
+static void activate_gate_of_tile(const activation_t *activation, const activation_tile_t *tile) { EACH_ACTIVATION(gate_of_tile) }
 
 #undef EACH_ACTIVATION
 

@@ -12,6 +12,7 @@
 #include <ffn/ffn.h>
 #include <math.h>
 
+#include "kernels/activity.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vector_math.h"
 #include "kernels/activations_template.h"
@@ -27,6 +28,7 @@
 #define TILE_PANELS_LOG_OF_MANY 0
 #include "kernels/products_template.h"
 #include "kernels/activation_tiles_template.h"
+#include "kernels/watch_template.h"
 
 #define KERNEL_TABLE ffni_kernels_avx2
 #define KERNEL_ISA FFN_ISA_AVX2

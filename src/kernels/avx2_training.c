@@ -20,6 +20,7 @@
 #include "kernels/norm_derivatives_template.h"
 #include "kernels/optimisers_template.h"
 #include "kernels/depthwise_slopes_template.h"
+#include "kernels/survey_template.h"
 
 #define TRAINING_TABLE ffni_training_avx2
 #include "kernels/training_table_template.h"

@@ -54,4 +54,6 @@ const kernel_table_t KERNEL_TABLE = {
     .product = {ENTRIES(ENTRY_NONE), ENTRIES(ENTRY_NEXT), ENTRIES(ENTRY_AHEAD)},
     .activate_tile = activate_tile,
     .activate_gated_tile = activate_gated_tile,
+    .watch_tile = watch_tile,
+    .watch_gated_tile = watch_gated_tile,
 };

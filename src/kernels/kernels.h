@@ -96,6 +96,7 @@ typedef struct depthwise {
 typedef void depthwise_fn(const depthwise_t *depthwise);
 
 typedef struct training_table training_table_t; /* kernels/training.h */
+typedef struct activity activity_t;             /* kernels/activity.h */
 
 /* Matrix products over packed panels: rows of `a` times columns of `b`.
  *
@@ -137,15 +138,21 @@ enum { TILE_PANELS_KINDS = 3 };
 /* The activation of a tile of sums, columns 0 .. columns-1 of every row:
  *     out(row, column) = what activate and activate_gated give for the same numbers
  * Dense: column c is sums[row * sums_step + c]. Gated: panels of gate and up take turns, gate first, so that column c of the gate is at
- * (c / panel_width * 2) * panel_width + c % panel_width and of up a panel further. Biases belong to column 0 and may be NULL. Row r, column c of
- * the result is out[r * out_row + c / TILE_CHUNK * out_chunk + c % TILE_CHUNK]. */
+ * (c / panel * 2) * panel + c % panel and of up a panel further. Biases belong to column 0 and may be NULL. Row r, column c of
+ * the result is out[r * out_row + c / TILE_CHUNK * out_chunk + c % TILE_CHUNK]; out may be sums where every number has its place (gated: of the gate).
+ *
+ * The watching kernels count besides, of a = min(act(...), clip_max), before the product with up: positive[c] += 1 for each a > 0, and all a are
+ * added to `activity`. At most TILE_ROWS_MOST rows. `positive` may be read and written, its values kept, up to a multiple of TILE_CHUNK columns. */
 typedef struct activation_tile {
     int64_t rows, columns;
     const float *sums;
     int64_t sums_step;
+    int64_t panel; /* gated: a multiple of TILE_CHUNK, or at least `columns` */
     const float *gate_bias, *up_bias;
     float *out;
     int64_t out_row, out_chunk;
+    uint32_t *positive;   /* the watching kernels: of column 0. Else not looked at */
+    activity_t *activity; /* likewise */
 } activation_tile_t;
 
 typedef void activate_tile_fn(const activation_t *activation, const activation_tile_t *tile);
@@ -165,6 +172,7 @@ typedef struct kernel_table {
     int panels_log_of_many;                 /* the panels of a product that measure fastest for many rows */
     product_fn *product[PREFETCH_KINDS][TILE_PANELS_KINDS][TILE_ROWS_MOST + 1]; /* [..][..][rows]; NULL above tile_rows */
     activate_tile_fn *activate_tile, *activate_gated_tile;
+    activate_tile_fn *watch_tile, *watch_gated_tile;
 } kernel_table_t;
 
 /* scalar.c: every CPU. avx2.c, avx512.c: built for x86-64 only; call them only where dispatch/cpu.h finds the level. */

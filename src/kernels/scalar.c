@@ -18,6 +18,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/activity.h"
 #include "kernels/scalar_math.h"
 #include "kernels/scalar_activations.h"
 
@@ -371,4 +372,6 @@ const kernel_table_t ffni_kernels_scalar = {
     .product = {PRODUCTS, PRODUCTS, PRODUCTS},
     .activate_tile = activate_tile,
     .activate_gated_tile = activate_gated_tile,
+    .watch_tile = watch_tile,
+    .watch_gated_tile = watch_gated_tile,
 };

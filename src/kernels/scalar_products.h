@@ -45,28 +45,86 @@ static void product_4x4(const product_t *product) { multiply_tile(4, 4, product)
      {NULL, product_1x2, product_2x2, product_3x2, product_4x2}, \
      {NULL, product_1x4, product_2x4, product_3x4, product_4x4}}
 
-/* A tile's rows go through the passes over rows, a chunk at a time. */
+/* A tile's rows go through the passes over rows, a chunk at a time: column c of a row of the sums, and of the result. */
+
+INLINE int64_t chunk_columns(const activation_tile_t *tile, int64_t column)
+{
+    return tile->columns - column < TILE_CHUNK ? tile->columns - column : TILE_CHUNK;
+}
+
+INLINE float *chunk_of_out(const activation_tile_t *tile, int64_t row, int64_t column)
+{
+    return tile->out + row * tile->out_row + column / TILE_CHUNK * tile->out_chunk;
+}
+
+INLINE const float *bias_from(const float *bias, int64_t column) { return bias ? bias + column : bias; }
+
+/* Dense sums, and those of the gate, after which up is a panel further. */
+INLINE const float *chunk_of_sums(const activation_tile_t *tile, int64_t row, int64_t column)
+{
+    return tile->sums + row * tile->sums_step + column;
+}
+
+INLINE const float *chunk_of_gate(const activation_tile_t *tile, int64_t row, int64_t column)
+{
+    return tile->sums + row * tile->sums_step + column / tile->panel * 2 * tile->panel + column % tile->panel;
+}
 
 static void activate_tile(const activation_t *activation, const activation_tile_t *tile)
 {
     for (int64_t row = 0; row < tile->rows; row++)
-        for (int64_t column = 0; column < tile->columns; column += TILE_CHUNK) {
-            const int64_t left = tile->columns - column, count = left < TILE_CHUNK ? left : TILE_CHUNK;
-            ffni_kernels_scalar.activate[activation->kind](activation, count, tile->out + row * tile->out_row + column / TILE_CHUNK * tile->out_chunk,
-                                           tile->sums + row * tile->sums_step + column, tile->up_bias ? tile->up_bias + column : NULL);
-        }
+        for (int64_t column = 0; column < tile->columns; column += TILE_CHUNK)
+            ffni_kernels_scalar.activate[activation->kind](activation, chunk_columns(tile, column), chunk_of_out(tile, row, column),
+                                                           chunk_of_sums(tile, row, column), bias_from(tile->up_bias, column));
 }
 
 static void activate_gated_tile(const activation_t *activation, const activation_tile_t *tile)
 {
     for (int64_t row = 0; row < tile->rows; row++)
         for (int64_t column = 0; column < tile->columns; column += TILE_CHUNK) {
-            const int64_t left = tile->columns - column, count = left < TILE_CHUNK ? left : TILE_CHUNK;
-            const float *gate = tile->sums + row * tile->sums_step + column / PANEL_WIDTH * 2 * PANEL_WIDTH + column % PANEL_WIDTH;
-            ffni_kernels_scalar.activate_gated[activation->kind](activation, count, tile->out + row * tile->out_row + column / TILE_CHUNK * tile->out_chunk, gate,
-                                                 tile->gate_bias ? tile->gate_bias + column : NULL, gate + PANEL_WIDTH,
-                                                 tile->up_bias ? tile->up_bias + column : NULL);
+            const float *gate = chunk_of_gate(tile, row, column);
+            ffni_kernels_scalar.activate_gated[activation->kind](activation, chunk_columns(tile, column), chunk_of_out(tile, row, column), gate,
+                                                                 bias_from(tile->gate_bias, column), gate + tile->panel,
+                                                                 bias_from(tile->up_bias, column));
         }
+}
+
+/* ---------------------------------------------------------------- Watching */
+
+INLINE void watch_chunk(const activation_tile_t *tile, int64_t column, const float *a)
+{
+    for (int64_t i = 0; i < chunk_columns(tile, column); i++) {
+        tile->positive[column + i] += a[i] > 0;
+        activity_add(tile->activity, a[i]);
+    }
+}
+
+static void watch_tile(const activation_t *activation, const activation_tile_t *tile)
+{
+    activate_tile(activation, tile);
+    for (int64_t row = 0; row < tile->rows; row++)
+        for (int64_t column = 0; column < tile->columns; column += TILE_CHUNK) watch_chunk(tile, column, chunk_of_out(tile, row, column));
+}
+
+/* The gate's activation is the dense one of min(gate + bias, gate_max), which the gated pass keeps to itself. */
+static void watch_gate(const activation_t *activation, const activation_tile_t *tile, int64_t row, int64_t column)
+{
+    const float *gate = chunk_of_gate(tile, row, column), *bias = bias_from(tile->gate_bias, column);
+    const int64_t count = chunk_columns(tile, column);
+    float a[TILE_CHUNK];
+    for (int64_t i = 0; i < count; i++) {
+        const float g = bias ? gate[i] + bias[i] : gate[i];
+        a[i] = g > activation->gate_max ? activation->gate_max : g;
+    }
+    ffni_kernels_scalar.activate[activation->kind](activation, count, a, a, NULL);
+    watch_chunk(tile, column, a);
+}
+
+static void watch_gated_tile(const activation_t *activation, const activation_tile_t *tile)
+{
+    for (int64_t row = 0; row < tile->rows; row++)
+        for (int64_t column = 0; column < tile->columns; column += TILE_CHUNK) watch_gate(activation, tile, row, column);
+    activate_gated_tile(activation, tile);
 }
 
 #endif

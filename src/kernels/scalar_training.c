@@ -8,6 +8,7 @@
 
 #include "kernels/training.h"
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -248,6 +249,29 @@ static void depthwise_slopes(const depthwise_slopes_t *slopes)
         }
 }
 
+/* ------------------------------------------------------------------- Health */
+
+static void survey(int64_t n, const float *v, survey_t *survey)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float magnitude = fabsf(v[i]);
+        const int finite = magnitude <= FLT_MAX;
+        squares += (double)v[i] * (double)v[i];
+        survey->zeros += v[i] == 0;
+        survey->non_finite += !finite;
+        if (finite && magnitude > survey->largest) survey->largest = magnitude;
+    }
+    survey->squares += squares;
+}
+
+static double squared_distance(int64_t n, const float *a, const float *b)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sum;
+}
+
 const training_table_t ffni_training_scalar = {
     .differentiate = differentiate,
     .differentiate_gated = differentiate_gated,
@@ -267,4 +291,6 @@ const training_table_t ffni_training_scalar = {
     .sum_of_squares = sum_of_squares,
     .scale = scale,
     .depthwise_slopes = depthwise_slopes,
+    .survey = survey,
+    .squared_distance = squared_distance,
 };

@@ -99,6 +99,19 @@ typedef struct depthwise_slopes {
 } depthwise_slopes_t;
 
 typedef void depthwise_slopes_fn(const depthwise_slopes_t *slopes);
+/* Looks at v, at most 2^31 numbers, and adds to *survey: the sum of squares in float64, in an order that depends on n alone; zeros; infinities and
+ * NaN; and keeps the larger of its `largest` and the largest finite |v[i]|. */
+typedef struct survey {
+    double squares;
+    int64_t zeros, non_finite;
+    float largest;
+    uint32_t reserved;
+} survey_t;
+
+typedef void survey_fn(int64_t n, const float *v, survey_t *survey);
+
+/* The sum of (a[i] - b[i])^2, differences too in float64, in an order that depends on n alone. */
+typedef double squared_distance_fn(int64_t n, const float *a, const float *b);
 
 struct training_table {
     differentiate_fn *differentiate;
@@ -115,6 +128,8 @@ struct training_table {
     sum_of_squares_fn *sum_of_squares;
     scale_fn *scale;
     depthwise_slopes_fn *depthwise_slopes;
+    survey_fn *survey;
+    squared_distance_fn *squared_distance;
 };
 
 extern const training_table_t ffni_training_scalar;

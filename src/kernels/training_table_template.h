@@ -21,4 +21,6 @@ const training_table_t TRAINING_TABLE = {
     .sum_of_squares = sum_of_squares,
     .scale = scale,
     .depthwise_slopes = depthwise_slopes,
+    .survey = survey,
+    .squared_distance = squared_distance,
 };

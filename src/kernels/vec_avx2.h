@@ -88,6 +88,39 @@ INLINE vm vf_less(vf x, vf y) { return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ),
 INLINE vm vf_equal(vf x, vf y) { return (vm){_mm256_cmp_ps(x.a, y.a, _CMP_EQ_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ)}; }
 INLINE vf vf_select(vm mask, vf x, vf y) { return (vf){_mm256_blendv_ps(y.a, x.a, mask.a), _mm256_blendv_ps(y.b, x.b, mask.b)}; }
 
+INLINE int vm_all(vm mask) { return _mm256_movemask_ps(_mm256_and_ps(mask.a, mask.b)) == 0xff; }
+
+/* Counters, one for each lane of a vf. */
+
+typedef struct vu {
+    __m256i a, b;
+} vu;
+
+INLINE vu vu_load(const uint32_t *p)
+{
+    return (vu){_mm256_loadu_si256((const __m256i *)(const void *)p), _mm256_loadu_si256((const __m256i *)(const void *)(p + 8))};
+}
+
+INLINE void vu_store(uint32_t *p, vu x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, x.a);
+    _mm256_storeu_si256((__m256i *)(void *)(p + 8), x.b);
+}
+
+INLINE vu vu_zero(void) { return (vu){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+
+/* The bits of every lane of y, taken as an integer, added modulo 2^32. */
+INLINE vu vu_add_bits(vu x, vf y)
+{
+    return (vu){_mm256_add_epi32(x.a, _mm256_castps_si256(y.a)), _mm256_add_epi32(x.b, _mm256_castps_si256(y.b))};
+}
+
+/* One more where the mask is set, which is -1 there. */
+INLINE vu vu_count(vu x, vm mask)
+{
+    return (vu){_mm256_sub_epi32(x.a, _mm256_castps_si256(mask.a)), _mm256_sub_epi32(x.b, _mm256_castps_si256(mask.b))};
+}
+
 /* Doubles. A vf is two vd: low lanes, high lanes. */
 
 INLINE vd vd_set1(double x) { return (vd){_mm256_set1_pd(x), _mm256_set1_pd(x)}; }

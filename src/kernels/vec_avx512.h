@@ -55,6 +55,18 @@ INLINE vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINE vm vf_equal(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE vf vf_select(vm mask, vf a, vf b) { return _mm512_mask_blend_ps(mask, b, a); }
 
+INLINE int vm_all(vm mask) { return mask == 0xffff; }
+
+/* Counters */
+
+typedef __m512i vu;
+
+INLINE vu vu_load(const uint32_t *p) { return _mm512_loadu_si512(p); }
+INLINE void vu_store(uint32_t *p, vu a) { _mm512_storeu_si512(p, a); }
+INLINE vu vu_zero(void) { return _mm512_setzero_si512(); }
+INLINE vu vu_add_bits(vu a, vf b) { return _mm512_add_epi32(a, _mm512_castps_si512(b)); }
+INLINE vu vu_count(vu a, vm mask) { return _mm512_mask_add_epi32(a, mask, a, _mm512_set1_epi32(1)); }
+
 /* Doubles */
 
 INLINE vd vd_set1(double a) { return _mm512_set1_pd(a); }

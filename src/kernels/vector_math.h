@@ -20,15 +20,18 @@ INLINE int64_t lanes_left(int64_t left)
     return left < VF_LANES ? left : VF_LANES;
 }
 
+/* Told so, compilers leave the way of whole vectors in one piece. */
+#define RARELY(condition) __builtin_expect(condition, 0)
+
 /* `count` elements (1 to VF_LANES) from p[i] on; lanes past them are 0. */
 INLINE vf load_count(const float *p, int64_t i, int64_t count)
 {
-    return count < VF_LANES ? vf_load_first(p + i, count) : vf_load(p + i);
+    return RARELY(count < VF_LANES) ? vf_load_first(p + i, count) : vf_load(p + i);
 }
 
 INLINE void store_count(float *p, int64_t i, int64_t count, vf a)
 {
-    if (count < VF_LANES) vf_store_first(p + i, a, count);
+    if (RARELY(count < VF_LANES)) vf_store_first(p + i, a, count);
     else vf_store(p + i, a);
 }
 

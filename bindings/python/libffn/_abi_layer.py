@@ -284,6 +284,7 @@ class Run(Sized):
         ("dropout", POINTER(Dropout)),
         ("tape", c_void_p),
         ("moe", POINTER(MoeRun)),
+        ("stats", c_void_p),
     ]
 
 

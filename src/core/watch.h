@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ * The activation of rows that is counted. */
+#ifndef FFNI_WATCH_H
+#define FFNI_WATCH_H
+
+#include "core/context.h"
+#include "core/counts.h"
+#include "core/layer.h"
+
+/* The activation of rows of pre-activations that stand one after the other, gate and up side by side, counted. */
+typedef struct watched_rows {
+    const ffn_layer_t *layer;
+    const counts_t *counts;
+    int64_t rows;
+    const float *hidden; /* [rows, hidden_width] */
+    const float *bias;   /* of the activated branch; NULL: none is left to add */
+    float *out;          /* [rows, d_ff], hidden itself included */
+    int64_t out_stride;
+} watched_rows_t;
+
+/* The same bits as the layer's activate and activate_gated, row by row. The context's threads each take columns. */
+void ffni_watch_rows(ffn_context_t *context, const watched_rows_t *rows);
+
+#endif
