@@ -59,7 +59,8 @@ int chain_fit(chain_t *chain, const char *input_path, int64_t columns, int64_t r
     int64_t width = columns, widest = columns;
     for (int64_t i = 0; i < chain->count; i++) {
         const step_t *step = &chain->step[i];
-        if (width != step->info.d_model && i)
+        if (chain->each) width = columns;
+        if (width != step->info.d_model && i && !chain->each)
             return complain("layer %" PRId64 " gives rows of %" PRId64 " numbers, layer %" PRId64 " takes %" PRId64, step[-1].number, width,
                             step->number, step->info.d_model);
         if (width != step->info.d_model)
@@ -78,13 +79,19 @@ int chain_fit(chain_t *chain, const char *input_path, int64_t columns, int64_t r
     return chain->a && chain->b ? EXIT_FINE : complain_memory();
 }
 
+static ffn_status_t run_step(step_t *step, ffn_context_t *context, int64_t rows, const float *x, float *y) {
+    const ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = rows, .x = x, .y = y, .stats = step->stats};
+    return step->stats ? ffn_layer_run(step->layer, context, &run) : load_run(&step->load, step->layer, context, rows, x, y);
+}
+
 int chain_run(chain_t *chain, ffn_context_t *context, int64_t rows) {
     for (int64_t i = 0; i < chain->count; i++) {
         step_t *step = &chain->step[i];
         double start = seconds_now();
-        if (load_run(&step->load, step->layer, context, rows, chain->a, chain->b))
+        if (run_step(step, context, rows, chain->a, chain->b))
             return complain("layer %" PRId64 ": %s", step->number, ffn_last_error());
         step->seconds += seconds_now() - start;
+        if (chain->each) continue;
         float *result = chain->b;
         chain->b = chain->a;
         chain->a = result;
@@ -96,6 +103,7 @@ void chain_free(chain_t *chain) {
     for (int64_t i = 0; i < chain->count; i++) {
         if (!chain->step[i].shared) ffn_layer_free(chain->step[i].layer);
         load_free(&chain->step[i].load);
+        ffn_stats_free(chain->step[i].stats);
     }
     free(chain->step);
     free(chain->a);

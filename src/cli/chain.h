@@ -27,6 +27,7 @@ typedef struct step {
     ffn_layer_t *layer;
     int shared; /* the layer is an earlier step's */
     ffn_layer_info_t info;
+    ffn_stats_t *stats; /* of its runs; NULL: none are wanted. The chain's */
     double seconds; /* of all blocks so far */
     load_t load;    /* of its experts, likewise */
 } step_t;
@@ -39,10 +40,12 @@ typedef struct chain {
     int64_t block_rows;
     int64_t length; /* of a sequence of the input; set before loading */
     int whole;      /* a layer looks at sequences as a whole: blocks are of whole sequences */
+    int each; /* every step gets the block itself: no chain */
 } chain_t;
 
 /* Each complains and returns an exit status. chain_load makes the layers; chain_fit checks that the widths follow each other, from `columns` on,
- * and makes room for blocks of at most `rows` rows; chain_run takes chain->a [rows, columns] through all steps and leaves the result there. */
+ * and makes room for blocks of at most `rows` rows; chain_run takes chain->a [rows, columns] through all steps and leaves the result there
+ * (with `each`, chain->a as it was). */
 int chain_load(chain_t *chain, const ffn_model_t *model, ffn_context_t *context, const selection_t *selection, const overrides_t *overrides,
                progress_t *progress);
 int chain_fit(chain_t *chain, const char *input_path, int64_t columns, int64_t rows);

@@ -5,6 +5,6 @@
 
 #include "cli/arguments.h"
 
-extern const command_t info_command, run_command, params_command, bench_command;
+extern const command_t info_command, run_command, stats_command, params_command, bench_command;
 
 #endif

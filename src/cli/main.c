@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const command_t *const commands[] = {&info_command, &run_command, &params_command, &bench_command};
+static const command_t *const commands[] = {&info_command, &run_command, &stats_command, &params_command, &bench_command};
 
 enum { COMMANDS = (int)(sizeof commands / sizeof *commands) };
 

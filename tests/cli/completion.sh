@@ -25,10 +25,10 @@ check() { # check EXPECTED WORD...
   got=$(offers "$@")
   [ "$got" = "$expected" ] || fail "'$*' is completed with '$got', not with '$expected'"
 }
-check "info run params bench help --help --version" ""
+check "info run stats params bench help --help --version" ""
 check "params" p
-check "info run params bench" help ""
-for command in info run params bench; do
+check "info run stats params bench" help ""
+for command in info run stats params bench; do
   options=$("$FFN" $command --help | sed -nE 's/^  (--[a-z-]+).*/\1/p' | tr '\n' ' ')
   [ -n "$options" ] || fail "ffn $command --help lists no options"
   check "${options% }" $command -

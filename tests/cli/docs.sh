@@ -6,7 +6,7 @@ page=$source_folder/docs/ffn.md
 sed '/^## Help texts/,$d' "$page" >expected.md
 {
   printf '## Help texts\n\n<!-- tests/cli/docs.sh holds these against the program; UPDATE=1 rewrites them. -->\n'
-  for command in "" info run params bench; do
+  for command in "" info run stats params bench; do
     printf '\n```text\n$ ffn %s--help\n' "${command:+$command }"
     "$FFN" ${command:+"$command"} --help
     printf '```\n'

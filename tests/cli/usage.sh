@@ -11,7 +11,7 @@ helper random narrow.npy 1 3 23
 expect 2 ffn && says "no command"
 expect 2 ffn frobnicate && says '"frobnicate"' "--help"
 expect 2 ffn help frobnicate && says '"frobnicate"'
-for command in info run params bench; do
+for command in info run stats params bench; do
   expect 2 ffn $command --frobnicate && says "$command" '"--frobnicate"' "ffn $command --help"
   expect 2 ffn $command -x && says '"-x"'
   expect 2 ffn $command --json=1 && says "--json takes no value"
@@ -92,7 +92,7 @@ grep -q '^usage: ffn COMMAND' out.txt || fail "ffn --help"
 expect 0 ffn --version
 grep -q '^libffn [0-9]' out.txt || fail "ffn --version"
 mkdir folder && cp model.safetensors folder/
-for command in info run params bench; do
+for command in info run stats params bench; do
   expect 0 ffn $command --help
   grep -q "^usage: ffn $command" out.txt || fail "ffn $command --help"
   [ "$(grep -v '^[RA][a-z]*: ' out.txt | awk 'length > 140')" = "" ] || fail "ffn $command --help has long lines"

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * The picture of a model's hidden units, which Python's matplotlib or gnuplot draws. */
+#ifndef FFN_CLI_PLOT_H
+#define FFN_CLI_PLOT_H
+
+#include <stdint.h>
+
+enum { PLOT_BINS = 40 };
+
+/* One layer. */
+typedef struct plot_layer {
+    int64_t number, units, dead_units;
+    double density;
+    int64_t counts[PLOT_BINS]; /* the histogram of hidden_density_logit over its whole range, bins of equal width */
+} plot_layer_t;
+
+/* Whether the file's ending is that of a picture. Complains; returns an exit status. */
+int plot_check(const char *path);
+
+/* Draws density and dead units by layer, and the histograms. The file appears under its name when it is complete. Complains; returns an exit status. */
+int plot_draw(const char *path, const plot_layer_t *layers, int64_t count);
+
+#endif
