@@ -13,6 +13,7 @@ from . import moe
 from ._context import Allocator, Context, ContextInfo, build_info, gated_d_ff, thread_info, version
 from ._conv import Conv, ConvInfo
 from ._errors import BusyError, Error, FileError, FormatError, InvalidError, NoMemoryError, UnknownError, UnsupportedError
+from ._health import Stats, StatsInfo, TensorHealth, tensor_health, update_ratio
 from ._layer import Layer, LayerInfo
 from ._model import Model, ModelInfo, ModelTensor, load
 from ._optimisers import adamw_step, clip_global_norm, sgd_step, weight_init
@@ -36,7 +37,10 @@ __all__ = [
     "ModelInfo",
     "ModelTensor",
     "NoMemoryError",
+    "Stats",
+    "StatsInfo",
     "Tape",
+    "TensorHealth",
     "UnknownError",
     "UnsupportedError",
     "adamw_step",
@@ -46,7 +50,9 @@ __all__ = [
     "load",
     "moe",
     "sgd_step",
+    "tensor_health",
     "thread_info",
+    "update_ratio",
     "version",
     "weight_init",
 ]

@@ -2,6 +2,7 @@
 """The layer."""
 from __future__ import annotations
 
+from contextlib import nullcontext
 from ctypes import addressof, byref, c_char, c_void_p, pointer
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Union
@@ -12,6 +13,7 @@ from . import _abi
 from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, check_shape, find_rows, find_sequences, has_rows
 from ._context import INT64, Allocator, Context, context_for, integer
 from ._errors import InvalidError, check
+from ._health import Stats
 from ._moe import Call, Gradients, Mixture, statistics_of
 from ._native import lib
 from ._tensors import ROLES, SLOTS, activation_id, given_tensor, known, member, shapes_of, views, writable
@@ -234,6 +236,7 @@ class Layer:
         dropout: Optional[Dropout] = None,
         tape: Optional[Tape] = None,
         moe: Optional[Call] = None,
+        stats: Optional[Stats] = None,
         threads: Optional[int] = None,
         context: Optional[Context] = None,
     ) -> Any:
@@ -246,16 +249,17 @@ class Layer:
         dropout   a Dropout, for a trainable layer. The rows along the last but one dimension of x are a sequence
         tape      a Tape that records the call for backward, for a trainable layer. out must not be x or the residual, which it borrows
         moe       a libffn.moe.Call, for a mixture of experts: routing, padding, and what is to be told of where tokens went
+        stats     a Stats that counts what the hidden units do
         threads   so many threads, the calling one included; 0: as many as the process may use. They are this thread's, and sleep between calls
         context   a Context of your own instead. Without both: the calling thread alone
 
         Other Python threads run meanwhile. Gives y: [..., d_out].
         Raises InvalidError (shapes, a part of out over x, ...), UnsupportedError (not float32, training a layer that is not trainable),
-        NoMemoryError, BusyError (the context, the tape)."""
+        NoMemoryError, BusyError (the context, the tape, the stats)."""
         if threads is not None:
             context = context_for(threads, context)
         # The way of most calls, kept short: from rows without a gap to rows without a gap. Attributes of arrays are asked for once.
-        if residual is None and dropout is None and tape is None and moe is None and type(x) is ndarray and x.dtype is F32:
+        if residual is None and dropout is None and tape is None and moe is None and stats is None and type(x) is ndarray and x.dtype is F32:
             shape, flags, y = x.shape, x.flags.num, out
             if shape[-1:] == self._row and flags & DENSE == DENSE and x.size:
                 shape = shape[:-1] + self._out_row
@@ -276,10 +280,8 @@ class Layer:
                     if status:
                         check(status)
                     return y
-        if tape is None:
-            return self._run(x, out, residual, dropout, None, None, moe, context)
-        with tape._lent() as handle:
-            return self._run(x, out, residual, dropout, tape, handle, moe, context)
+        with nullcontext() if tape is None else tape._lent() as tape_handle, nullcontext() if stats is None else stats._lent() as stats_handle:
+            return self._run(x, out, residual, dropout, tape, tape_handle, moe, stats_handle, context)
 
     def _run(
         self,
@@ -290,6 +292,7 @@ class Layer:
         tape: Optional[Tape],
         tape_handle: Optional[int],
         moe: Optional[Call],
+        stats_handle: Optional[int],
         context: Optional[Context],
     ) -> Any:
         """A call that is not contiguous rows from one NumPy array to another."""
@@ -315,7 +318,7 @@ class Layer:
             inputs, written = [np.array(array, F32, order="C") for array in inputs], np.empty((*leading, self._d_out), F32)
             rows = find([*inputs, written])
         assert rows is not None
-        run = _abi.Run(batch=rows.batch, length=rows.length, x=address(inputs[0]), y=address(written), tape=tape_handle)
+        run = _abi.Run(batch=rows.batch, length=rows.length, x=address(inputs[0]), y=address(written), tape=tape_handle, stats=stats_handle)
         run.x_stride[:], run.y_stride[:] = rows.strides[0], rows.strides[-1]
         if residual is not None:
             run.residual, run.residual_stride[:] = address(inputs[1]), rows.strides[1]
