@@ -31,7 +31,7 @@
 //! - A [`Context`] is threads and scratch memory, for one call at a time. Functions that end in `_in` take one; the others compute on the calling
 //!   thread alone, in scratch memory that the thread keeps.
 //! - A layer made with [`LayerFlags::TRAINABLE`] is trained: [`Layer::record`] runs it onto a [`Tape`], [`Recorded::backward`] gives gradients,
-//!   [`adamw_step`] and [`Layer::update`] take the step.
+//!   [`adamw_step`] and [`Layer::update`] take the step. [`Stats`], [`tensor_health`] and [`update_ratio`] tell whether it goes well.
 //! - [`moe`] has the routers of mixtures of experts, their helpers and losses; [`LayerOptions::moe`] makes a layer a mixture.
 //! - Strides are in bytes.
 //! - A failure is an [`Error`] with the library's status and sentence, and nothing else has happened. The library never prints, never aborts,
@@ -136,6 +136,7 @@ mod context;
 mod conv;
 mod dropout;
 mod error;
+mod health;
 mod init;
 mod layer;
 #[cfg(feature = "io")]
@@ -150,6 +151,7 @@ mod optimisers;
 mod options;
 mod parallel;
 mod run;
+mod stats;
 mod tape;
 mod tensor;
 mod version;
@@ -160,6 +162,7 @@ pub use context::{thread_info, Context, ContextInfo, ContextOptions};
 pub use conv::{Conv, ConvFlags, ConvInfo, ConvMask, ConvOptions, ConvPadding, ConvRecorded, ConvRun};
 pub use dropout::{Dropout, DropoutSite};
 pub use error::{Error, Result, Status};
+pub use health::{tensor_health, tensor_health_in, update_ratio, update_ratio_in, TensorHealth};
 pub use init::{weight_init, InitOptions, InitScheme};
 pub use layer::{gated_d_ff, Layer, LayerInfo};
 #[cfg(feature = "io")]
@@ -167,6 +170,7 @@ pub use model::{Model, ModelInfo, ModelLayer, ModelOptions, ModelTensor};
 pub use optimisers::{adamw_step, adamw_step_in, clip_global_norm, clip_global_norm_in, sgd_step, sgd_step_in, AdamwOptions, SgdOptions};
 pub use options::LayerOptions;
 pub use run::Run;
+pub use stats::{Stats, StatsInfo};
 pub use tape::{Backward, Recorded, Tape, TapeOptions};
 pub use tensor::{Tensor, TensorMut};
 pub use version::{abi_version, build_info, version, version_string};

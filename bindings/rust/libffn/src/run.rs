@@ -1,6 +1,6 @@
 //! A run: sequences with strides, an external residual, in place.
 use crate::moe_layer::{Dispatch, Particular};
-use crate::{sys, Dropout, Error, Result};
+use crate::{sys, Dropout, Error, Result, Stats};
 
 /// The arrays of one run, for [`Layer::run`](crate::Layer::run). Strides are in bytes; rows are dense.
 ///
@@ -27,6 +27,7 @@ pub struct Run<'x, 'y> {
     residual: External<'x>,
     dropout: Option<&'x Dropout>,
     moe: Option<Dispatch<'x, 'y>>,
+    stats: Option<&'y mut Stats>,
     rows: Option<(usize, usize)>,
     x_stride: [usize; 2],
     y_stride: [usize; 2],
@@ -46,7 +47,7 @@ impl<'x, 'y> Run<'x, 'y> {
     pub fn new(x: &'x [f32], y: &'y mut [f32]) -> Self {
         let zero = [0; 2];
         let residual = External::Absent;
-        Run { x: Some(x), y, residual, dropout: None, moe: None, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
+        Run { x: Some(x), y, residual, dropout: None, moe: None, stats: None, rows: None, x_stride: zero, y_stride: zero, residual_stride: zero }
     }
 
     /// The output in place of the input.
@@ -81,6 +82,12 @@ impl<'x, 'y> Run<'x, 'y> {
     /// What is particular to a run of a mixture of experts.
     pub fn moe(mut self, dispatch: Dispatch<'x, 'y>) -> Self {
         self.moe = Some(dispatch);
+        self
+    }
+
+    /// What the hidden units do is counted there.
+    pub fn stats(mut self, stats: &'y mut Stats) -> Self {
+        self.stats = Some(stats);
         self
     }
 
@@ -136,6 +143,7 @@ impl<'x, 'y> Run<'x, 'y> {
             y: y_data.cast(),
             residual: residual.cast(),
             dropout: self.dropout.map_or(std::ptr::null(), |dropout| dropout.raw()),
+            stats: self.stats.map_or(std::ptr::null_mut(), |stats| stats.as_mut_ptr()),
             ..Default::default()
         };
         Ok((given, particular))

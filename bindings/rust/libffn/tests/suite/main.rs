@@ -4,6 +4,7 @@ mod checkpoint;
 mod contexts;
 mod convolutions;
 mod errors;
+mod health;
 mod layers;
 mod mixtures;
 #[cfg(feature = "io")]

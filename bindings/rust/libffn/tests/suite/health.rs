@@ -1,0 +1,134 @@
+//! Counts of hidden units and health of tensors against float64.
+use std::sync::Arc;
+
+use libffn::{tensor_health, tensor_health_in, update_ratio, update_ratio_in};
+use libffn::{Activation, Context, ContextOptions, Error, Layer, LayerFlags, LayerOptions, Role, Run, Stats, Status, Tape, TapeOptions, Tensor};
+
+use crate::reference::{bits, numbers};
+
+const D_MODEL: usize = 6;
+const D_FF: usize = 21;
+const ROWS: usize = 37;
+
+struct Case {
+    gate: Vec<f32>,
+    layer: Layer,
+    x: Vec<f32>,
+}
+
+/// A SwiGLU layer: what is counted is the gate's.
+fn case() -> Case {
+    let (up, gate, down) = (numbers(1, D_FF * D_MODEL, 1.0), numbers(2, D_FF * D_MODEL, 1.0), numbers(3, D_MODEL * D_FF, 1.0));
+    let tensors = [
+        Tensor::new(Role::UP_WEIGHT, &up, &[D_FF, D_MODEL]).unwrap(),
+        Tensor::new(Role::GATE_WEIGHT, &gate, &[D_FF, D_MODEL]).unwrap(),
+        Tensor::new(Role::DOWN_WEIGHT, &down, &[D_MODEL, D_FF]).unwrap(),
+    ];
+    let layer = Layer::new(LayerOptions::new().activation(Activation::SILU).flags(LayerFlags::TRAINABLE), &tensors).unwrap();
+    Case { gate, layer, x: numbers(4, ROWS * D_MODEL, 1.0) }
+}
+
+impl Case {
+    fn activations(&self) -> Vec<f64> {
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+        let rows = self.x.chunks(D_MODEL);
+        rows.flat_map(|x| self.gate.chunks(D_MODEL).map(move |w| dot(w, x))).map(|z| z / (1.0 + (-z).exp())).collect()
+    }
+}
+
+#[test]
+fn counts_are_those_of_float64_in_runs_of_every_kind() {
+    let case = case();
+    let a = case.activations();
+    let expected: Vec<i64> = (0..D_FF).map(|j| a.iter().skip(j).step_by(D_FF).filter(|&&a| a > 0.0).count() as i64).collect();
+    let (mut plain, mut y) = (vec![0.0; ROWS * D_MODEL], vec![0.0; ROWS * D_MODEL]);
+    let mut context = Context::new(ContextOptions::new().threads(3)).unwrap();
+    let mut tape = Tape::new(&TapeOptions::new()).unwrap();
+    let mut stats = Stats::new(D_FF).unwrap();
+    case.layer.run(Run::new(&case.x, &mut plain)).unwrap();
+    case.layer.run(Run::new(&case.x, &mut y).stats(&mut stats)).unwrap();
+    assert_eq!(bits(&y), bits(&plain));
+    assert_eq!(stats.positive(), expected);
+    let info = stats.info();
+    let (all, sum) = (expected.iter().sum::<i64>(), a.iter().map(|a| a.abs()).sum::<f64>());
+    assert_eq!((info.d_ff, info.positions, info.positive, info.non_finite), (D_FF, ROWS as i64, all, 0));
+    assert_eq!(info.dead_units, expected.iter().filter(|&&positive| positive == 0).count() as i64);
+    assert!((info.mean - sum / a.len() as f64).abs() < 1e-6 && (info.density - all as f64 / a.len() as f64).abs() < 1e-15);
+    for ((density, logit), positive) in stats.density().iter().zip(stats.density_logit()).zip(&expected) {
+        let (f, floor) = (*positive as f64 / ROWS as f64, (-10f64).exp());
+        assert!(*density == f && (logit - ((f + floor) / (1.0 - f + floor)).ln()).abs() < 1e-12);
+    }
+    assert_eq!(stats.histogram(7).unwrap().iter().sum::<i64>(), D_FF as i64);
+    let halves = stats.histogram_between(&[f64::NEG_INFINITY, 0.0, f64::INFINITY]).unwrap();
+    assert_eq!(halves[1], expected.iter().filter(|&&positive| 2 * positive as usize >= ROWS).count() as i64);
+
+    let (mut split, mut rest) = (Stats::new(D_FF).unwrap(), Stats::new(D_FF).unwrap());
+    let cut = 5 * D_MODEL;
+    case.layer.run_in(&mut context, Run::new(&case.x[..cut], &mut y[..cut]).stats(&mut split)).unwrap();
+    case.layer.record(&mut tape, Run::new(&case.x[cut..], &mut y[cut..]).stats(&mut rest)).unwrap();
+    split.merge(&rest).unwrap();
+    assert_eq!((split.info(), split.positive()), (info, expected));
+    split.reset();
+    assert!(split.info().positions == 0 && split.info().density.is_nan() && format!("{split:?}").contains("positions: 0"));
+}
+
+#[test]
+fn mistakes_are_refused() {
+    let case = case();
+    let mut y = vec![0.0; ROWS * D_MODEL];
+    let refused = |result: Result<(), Error>| assert_eq!(result.unwrap_err().status(), Status::INVALID);
+    refused(case.layer.run(Run::new(&case.x, &mut y).stats(&mut Stats::new(D_FF + 1).unwrap())));
+    let mut stats = Stats::new(D_FF).unwrap();
+    refused(stats.merge(&Stats::new(3).unwrap()));
+    for bins in [0, (1 << 20) + 1, usize::MAX] {
+        refused(stats.histogram(bins).map(drop));
+    }
+    for edges in [&[][..], &[1.0], &[1.0, 1.0], &[1.0, f64::NAN]] {
+        refused(stats.histogram_between(edges).map(drop));
+    }
+    for d_ff in [0, usize::MAX] {
+        refused(Stats::new(d_ff).map(drop));
+    }
+}
+
+struct Nothing;
+
+// SAFETY: it gives nothing.
+unsafe impl libffn::Allocator for Nothing {
+    fn allocate(&self, _: usize, _: usize) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+    unsafe fn release(&self, _: *mut u8, _: usize) {}
+}
+
+#[test]
+fn memory_comes_from_the_allocator() {
+    assert_eq!(Stats::with_allocator(4, Arc::new(Nothing)).unwrap_err().status(), Status::NO_MEMORY);
+}
+
+fn whole(array: &[f32]) -> Tensor<'_> {
+    Tensor::new(Role::UP_WEIGHT, array, &[50, 60]).unwrap()
+}
+
+#[test]
+fn health_of_tensors_is_that_of_float64() {
+    let (mut before, step) = (numbers(5, 3000, 1.0), numbers(6, 3000, 1.0));
+    before[7] = 0.0;
+    let after: Vec<f32> = before.iter().zip(&step).map(|(b, s)| b + 1e-3 * s).collect();
+    let square = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>();
+    let norm = square(&mut before.iter().map(|&v| v.into())).sqrt();
+    let moved = square(&mut before.iter().zip(&after).map(|(&b, &a)| f64::from(a) - f64::from(b))).sqrt();
+    let mut context = Context::new(ContextOptions::new().threads(2)).unwrap();
+    let health = tensor_health(&whole(&before)).unwrap();
+    assert_eq!((health.count, health.zeros, health.non_finite), (3000, 1, 0));
+    assert!((health.norm / norm - 1.0).abs() < 1e-12);
+    assert_eq!(tensor_health_in(&mut context, &whole(&before)).unwrap(), health);
+    let ratio = update_ratio(&whole(&before), &whole(&after)).unwrap();
+    assert!((ratio / (moved / norm) - 1.0).abs() < 1e-9);
+    assert_eq!(update_ratio_in(&mut context, &whole(&before), &whole(&after)).unwrap(), ratio);
+    let columns = Tensor::strided(Role::UP_WEIGHT, &before, 2, &[10, 25], &[4, 240]).unwrap();
+    assert_eq!(tensor_health(&columns).unwrap().count, 250);
+    assert_eq!(update_ratio(&whole(&before), &columns).unwrap_err().status(), Status::INVALID);
+    before[5] = f32::NAN;
+    assert!(tensor_health(&whole(&before)).unwrap().norm.is_nan());
+}
