@@ -110,3 +110,9 @@ void chain_free(chain_t *chain) {
     free(chain->b);
     *chain = (chain_t){0};
 }
+
+void step_print_load(const step_t *step) {
+    printf("layer %" PRId64 ": %s tokens, each to %" PRId64 " of %" PRId64 " experts\n", step->number, grouped(step->load.tokens).text,
+           step->info.top_k, step->load.experts);
+    load_print(&step->load);
+}

@@ -37,13 +37,27 @@ int plot_check(const char *path) {
 /* ------------------------------------------------------------------ The scripts */
 
 /* The numbers by line: number, units, dead units, density, counts. "nan" is what both tools leave out. */
-static void write_layers(FILE *to, const plot_layer_t *layers, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        const plot_layer_t *layer = &layers[i];
+static void write_layers(FILE *to, const picture_t *picture) {
+    for (int64_t i = 0; i < picture->count; i++) {
+        const plot_layer_t *layer = &picture->layers[i];
         char density[32];
         snprintf(density, sizeof density, "%.9g", layer->density);
         fprintf(to, "%" PRId64 " %" PRId64 " %" PRId64 " %s", layer->number, layer->units, layer->dead_units, isnan(layer->density) ? "nan" : density);
         for (int bin = 0; bin < PLOT_BINS; bin++) fprintf(to, " %" PRId64, layer->counts[bin]);
+        fprintf(to, "\n");
+    }
+}
+
+static void write_share(FILE *to, const plot_load_t *load, int64_t expert) {
+    if (expert >= load->experts || !load->assignments) fprintf(to, " nan");
+    else fprintf(to, " %.9g", (double)load->counts[expert] / (double)load->assignments);
+}
+
+/* A line for each mixture: "load", number, the experts' shares. */
+static void write_loads(FILE *to, const picture_t *picture) {
+    for (int64_t i = 0; i < picture->load_count; i++) {
+        fprintf(to, "load %" PRId64, picture->loads[i].number);
+        for (int64_t expert = 0; expert < picture->loads[i].experts; expert++) write_share(to, &picture->loads[i], expert);
         fprintf(to, "\n");
     }
 }
@@ -53,63 +67,101 @@ static const char matplotlib_script[] =
     "import matplotlib\n"
     "matplotlib.use('Agg')\n"
     "import matplotlib.pyplot as plt\n"
-    "rows = [[float(word) for word in line.split()] for line in sys.stdin]\n"
-    "figure, (top, bottom) = plt.subplots(2, 1, figsize=(8, 8), constrained_layout=True)\n"
-    "places = range(len(rows))\n"
-    "top.plot(places, [row[3] for row in rows], 'o-', label='density: positions with activation > 0')\n"
-    "top.plot(places, [row[2] / row[1] for row in rows], 's--', label='dead units')\n"
-    "top.set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.02))\n"
-    "if len(rows) <= 40:\n"
-    "    top.set_xticks(places)\n"
-    "    top.set_xticklabels([int(row[0]) for row in rows])\n"
-    "top.legend()\n"
-    "low, high = -10.0000454, 10.0000454\n"
-    "bins = len(rows[0]) - 4\n"
-    "middles = [low + (high - low) * (i + 0.5) / bins for i in range(bins)]\n"
+    "lines = [line.split() for line in sys.stdin]\n"
+    "rows = [[float(word) for word in words] for words in lines if words[0] != 'load']\n"
+    "loads = [(int(words[1]), [float(word) for word in words[2:]]) for words in lines if words[0] == 'load']\n"
+    "panels = 2 * bool(rows) + bool(loads)\n"
+    "figure, axes = plt.subplots(panels, 1, figsize=(8, 4 * panels), constrained_layout=True, squeeze=False)\n"
+    "top, bottom, last = axes[0, 0], axes[min(1, panels - 1), 0], axes[-1, 0]\n"
     "colours = plt.get_cmap('viridis')\n"
-    "for i, row in enumerate(rows):\n"
-    "    bottom.plot(middles, [count / row[1] for count in row[4:]], drawstyle='steps-mid', color=colours(i / max(1, len(rows) - 1) * 0.9),\n"
-    "                label=f'layer {int(row[0])}')\n"
-    "bottom.set(xlim=(-10.5, 10.5), xlabel='hidden_density_logit of a unit (-10: dead, 10: always on)', ylabel='share of units')\n"
-    "if len(rows) <= 12:\n"
-    "    bottom.legend()\n"
+    "if rows:\n"
+    "    places = range(len(rows))\n"
+    "    top.plot(places, [row[3] for row in rows], 'o-', label='density: positions with activation > 0')\n"
+    "    top.plot(places, [row[2] / row[1] for row in rows], 's--', label='dead units')\n"
+    "    top.set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.02))\n"
+    "    if len(rows) <= 40:\n"
+    "        top.set_xticks(places)\n"
+    "        top.set_xticklabels([int(row[0]) for row in rows])\n"
+    "    top.legend()\n"
+    "    low, high = -10.0000454, 10.0000454\n"
+    "    bins = len(rows[0]) - 4\n"
+    "    middles = [low + (high - low) * (i + 0.5) / bins for i in range(bins)]\n"
+    "    for i, row in enumerate(rows):\n"
+    "        bottom.plot(middles, [count / row[1] for count in row[4:]], drawstyle='steps-mid', color=colours(i / max(1, len(rows) - 1) * 0.9),\n"
+    "                    label=f'layer {int(row[0])}')\n"
+    "    bottom.set(xlim=(-10.5, 10.5), xlabel='hidden_density_logit of a unit (-10: dead, 10: always on)', ylabel='share of units')\n"
+    "    if len(rows) <= 12:\n"
+    "        bottom.legend()\n"
+    "for i, (number, shares) in enumerate(loads):\n"
+    "    last.plot(range(len(shares)), shares, drawstyle='steps-mid', color=colours(i / max(1, len(loads) - 1) * 0.9), label=f'layer {number}')\n"
+    "if loads:\n"
+    "    most = max([share for _, shares in loads for share in shares if share > 0] or [1])\n"
+    "    last.set(xlabel='expert', ylabel='share of the choices', ylim=(0, 1.2 * most))\n"
+    "    last.xaxis.get_major_locator().set_params(integer=True)\n"
+    "    if len(loads) <= 12:\n"
+    "        last.legend()\n"
     "figure.savefig(sys.stdout.buffer, format=sys.argv[1])\n";
 
-/* What stands before the numbers, and behind them. */
-static const char gnuplot_begin[] =
-    "set multiplot layout 2,1\n"
-    "set yrange [-0.02:1.02]\nset xlabel 'layer'\nset ylabel 'share'\nset key top right\n"
-    "$rows << EOD\n";
-
-static void write_gnuplot_end(FILE *to, const plot_layer_t *layers, int64_t count) {
-    fprintf(to, "EOD\nset xrange [-0.5:%" PRId64 ".5]\n", count - 1);
-    fprintf(to, count <= 40 ? "plot $rows using 0:4:xtic(1) with linespoints pt 7 title 'density: positions with activation > 0', "
-                              "'' using 0:($3/$2) with linespoints dt 2 pt 5 title 'dead units'\n"
-                            : "plot $rows using 0:4 with linespoints pt 7 title 'density: positions with activation > 0', "
-                              "'' using 0:($3/$2) with linespoints dt 2 pt 5 title 'dead units'\n");
-    fprintf(to, "set autoscale y\nset xrange [-10.5:10.5]\nunset colorbox\nset palette defined (0 '#440154', 0.5 '#21918c', 1 '#d8c51e')\nset cbrange [0:%" PRId64 "]\n"
-                "set xlabel 'hidden_density_logit of a unit (-10: dead, 10: always on)' noenhanced\nset ylabel 'share of units'\n$bins << EOD\n",
-            count > 1 ? count - 1 : 1);
-    for (int bin = 0; bin < PLOT_BINS; bin++) {
-        fprintf(to, "%.9g", -10.0000454 + 20.0000908 * (bin + 0.5) / PLOT_BINS);
-        for (int64_t i = 0; i < count; i++) fprintf(to, " %.9g", (double)layers[i].counts[bin] / (double)layers[i].units);
-        fprintf(to, "\n");
-    }
-    fprintf(to, "EOD\nplot ");
+/* Ends a block of numbers, and plots its columns from the second on: a line for each layer. */
+static void write_gnuplot_lines(FILE *to, const char *block, int64_t count, int64_t number_of(const picture_t *, int64_t), const picture_t *picture) {
+    fprintf(to, "EOD\nset cbrange [0:%" PRId64 "]\nplot ", count > 1 ? count - 1 : 1);
     for (int64_t i = 0; i < count; i++) {
-        fprintf(to, "%s$bins using 1:%" PRId64 " with histeps lc palette cb %" PRId64, i ? ", " : "", i + 2, i);
-        if (count <= 12) fprintf(to, " title 'layer %" PRId64 "'", layers[i].number);
+        fprintf(to, "%s$%s using 1:%" PRId64 " with histeps lc palette cb %" PRId64, i ? ", " : "", block, i + 2, i);
+        if (count <= 12) fprintf(to, " title 'layer %" PRId64 "'", number_of(picture, i));
         else fprintf(to, " notitle");
     }
-    fprintf(to, "\nunset multiplot\n");
+    fprintf(to, "\n");
 }
 
-static void write_gnuplot(FILE *to, const char *format, const plot_layer_t *layers, int64_t count) {
-    if (!strcmp(format, "png")) fprintf(to, "set terminal png size 800,800\n");
-    else fprintf(to, strcmp(format, "svg") ? "set terminal pdf size 8,8\n" : "set terminal svg size 800,800 dynamic\n");
-    fprintf(to, "%s", gnuplot_begin);
-    write_layers(to, layers, count);
-    write_gnuplot_end(to, layers, count);
+static int64_t layer_number(const picture_t *picture, int64_t i) {
+    return picture->layers[i].number;
+}
+
+static int64_t load_number(const picture_t *picture, int64_t i) {
+    return picture->loads[i].number;
+}
+
+static void write_gnuplot_layers(FILE *to, const picture_t *picture) {
+    fprintf(to, "set yrange [-0.02:1.02]\nset xlabel 'layer'\nset ylabel 'share'\nset key top right\n$rows << EOD\n");
+    write_layers(to, picture);
+    fprintf(to, "EOD\nset xrange [-0.5:%" PRId64 ".5]\n", picture->count - 1);
+    fprintf(to, picture->count <= 40 ? "plot $rows using 0:4:xtic(1) with linespoints pt 7 title 'density: positions with activation > 0', "
+                                       "'' using 0:($3/$2) with linespoints dt 2 pt 5 title 'dead units'\n"
+                                     : "plot $rows using 0:4 with linespoints pt 7 title 'density: positions with activation > 0', "
+                                       "'' using 0:($3/$2) with linespoints dt 2 pt 5 title 'dead units'\n");
+    fprintf(to, "set autoscale y\nset xrange [-10.5:10.5]\n"
+                "set xlabel 'hidden_density_logit of a unit (-10: dead, 10: always on)' noenhanced\nset ylabel 'share of units'\n$bins << EOD\n");
+    for (int bin = 0; bin < PLOT_BINS; bin++) {
+        fprintf(to, "%.9g", -10.0000454 + 20.0000908 * (bin + 0.5) / PLOT_BINS);
+        for (int64_t i = 0; i < picture->count; i++) fprintf(to, " %.9g", (double)picture->layers[i].counts[bin] / (double)picture->layers[i].units);
+        fprintf(to, "\n");
+    }
+    write_gnuplot_lines(to, "bins", picture->count, layer_number, picture);
+}
+
+static void write_gnuplot_loads(FILE *to, const picture_t *picture) {
+    int64_t most = 0;
+    for (int64_t i = 0; i < picture->load_count; i++)
+        if (picture->loads[i].experts > most) most = picture->loads[i].experts;
+    fprintf(to, "set yrange [0:*]\nset xrange [-0.5:%" PRId64 ".5]\nset xtics auto\nset xlabel 'expert'\nset ylabel 'share of the choices'\n$loads << EOD\n",
+            most - 1);
+    for (int64_t expert = 0; expert < most; expert++) {
+        fprintf(to, "%" PRId64, expert);
+        for (int64_t i = 0; i < picture->load_count; i++) write_share(to, &picture->loads[i], expert);
+        fprintf(to, "\n");
+    }
+    write_gnuplot_lines(to, "loads", picture->load_count, load_number, picture);
+}
+
+static void write_gnuplot(FILE *to, const char *format, const picture_t *picture) {
+    int panels = 2 * (picture->count > 0) + (picture->load_count > 0);
+    if (!strcmp(format, "png")) fprintf(to, "set terminal png size 800,%d\n", 400 * panels);
+    else if (!strcmp(format, "svg")) fprintf(to, "set terminal svg size 800,%d dynamic\n", 400 * panels);
+    else fprintf(to, "set terminal pdf size 8,%d\n", 4 * panels);
+    fprintf(to, "set multiplot layout %d,1\nunset colorbox\nset palette defined (0 '#440154', 0.5 '#21918c', 1 '#d8c51e')\n", panels);
+    if (picture->count) write_gnuplot_layers(to, picture);
+    if (picture->load_count) write_gnuplot_loads(to, picture);
+    fprintf(to, "unset multiplot\n");
 }
 
 /* --------------------------------------------------------------- The other program */
@@ -208,7 +260,7 @@ static int draw(const char *path, const char *tool, const streams_t *streams, ch
     return complain("%s: %s cannot draw it: %s", path, tool, said);
 }
 
-int plot_draw(const char *path, const plot_layer_t *layers, int64_t count) {
+int plot_draw(const char *path, const picture_t *picture) {
     char *const has_matplotlib[] = {"python3", "-c", "import matplotlib", NULL}, *const has_gnuplot[] = {"gnuplot", "--version", NULL};
     char format[8], script[sizeof matplotlib_script];
     char *const python[] = {"python3", "-c", script, format, NULL}, *const gnuplot[] = {"gnuplot", NULL};
@@ -220,8 +272,8 @@ int plot_draw(const char *path, const plot_layer_t *layers, int64_t count) {
         return complain("%s: there is neither Python's matplotlib (python3 -m pip install matplotlib) nor gnuplot to draw it", path);
     int status = streams_open(&streams);
     if (!status) {
-        if (by_python) write_layers(streams.in, layers, count);
-        else write_gnuplot(streams.in, format, layers, count);
+        if (by_python) write_layers(streams.in, picture), write_loads(streams.in, picture);
+        else write_gnuplot(streams.in, format, picture);
         status = draw(path, by_python ? "matplotlib" : "gnuplot", &streams, by_python ? python : gnuplot);
     }
     streams_close(&streams);

@@ -107,9 +107,8 @@ static void report_load(const job_t *job) {
     for (int64_t i = 0; i < job->chain.count; i++) {
         const step_t *step = &job->chain.step[i];
         if (!step->load.experts) continue;
-        printf("\nlayer %" PRId64 ": %s tokens, each to %" PRId64 " of %" PRId64 " experts\n", step->number, grouped(step->load.tokens).text,
-               step->info.top_k, step->load.experts);
-        load_print(&step->load);
+        printf("\n");
+        step_print_load(step);
     }
 }
 

@@ -18,7 +18,7 @@ static const option_row_t option_rows[] = {
     {"layers", "LAYERS", LAYERS, "the same"},
     {"input", "FILE", INPUT, "a .npy array; its last dimension is the layer's input (required)"},
     {"each", NULL, EACH, "every layer gets the array itself; without it the layers are a chain,\neach one's output the next one's input"},
-    {"plot", "FILE", PLOT, "draw density by layer and the histograms: .png, .svg or .pdf.\nNeeds Python's matplotlib or gnuplot"},
+    {"plot", "FILE", PLOT, "draw density by layer, the histograms and the load: .png, .svg or .pdf.\nNeeds Python's matplotlib or gnuplot"},
     {"threads", "N", THREADS, "of libffn and of OpenBLAS; default: all CPUs that the process may use"},
     OPTION_JSON(AS_JSON),
     OPTION_CONFIG(CONFIG),
@@ -43,8 +43,10 @@ typedef struct job {
     uint32_t threads;
     chain_t chain;
     progress_t progress;
-    ffn_stats_info_t *info; /* of each step */
+    ffn_stats_info_t *info; /* of each step that is dense, */
     plot_layer_t *layers;
+    int64_t dense;          /* so many */
+    plot_load_t *loads;     /* of the others */
 } job_t;
 
 /* --------------------------------------------------------------------- Counting */
@@ -67,7 +69,7 @@ static int make_stats(chain_t *chain) {
     for (int64_t i = 0; i < chain->count; i++) {
         step_t *step = &chain->step[i];
         const ffn_stats_options_t options = {.struct_size = sizeof options, .d_ff = step->info.d_ff};
-        if (step->info.experts) return complain("layer %" PRId64 " is a mixture of experts: its load is what ffn run --load tells", step->number);
+        if (step->info.experts) continue; /* what is told of it is its load */
         if (ffn_stats_create(&options, &step->stats)) return complain("layer %" PRId64 ": %s", step->number, ffn_last_error());
     }
     return EXIT_FINE;
@@ -83,6 +85,7 @@ static int prepare(job_t *job, settings_t *settings) {
     if (open_input(job, settings->input)) return EXIT_FAILED;
     job->context = threads_make(settings->threads, &job->threads);
     if (!job->context) return EXIT_FAILED;
+    job->chain.length = job->shape.ndim > 1 ? job->shape.shape[job->shape.ndim - 2] : 1;
     if (chain_load(&job->chain, job->model, job->context, &settings->selection, overrides, &job->progress)) return EXIT_FAILED;
     job->chain.each = settings->each;
     if (make_stats(&job->chain)) return EXIT_FAILED;
@@ -105,17 +108,25 @@ static int read_stats(job_t *job) {
     const chain_t *chain = &job->chain;
     job->info = calloc((size_t)chain->count, sizeof *job->info);
     job->layers = calloc((size_t)chain->count, sizeof *job->layers);
-    if (!job->info || !job->layers) return complain_memory();
+    job->loads = calloc((size_t)chain->count, sizeof *job->loads);
+    if (!job->info || !job->layers || !job->loads) return complain_memory();
     for (int64_t i = 0; i < chain->count; i++) {
-        ffn_stats_info_t *info = &job->info[i];
-        plot_layer_t *layer = &job->layers[i];
+        const step_t *step = &chain->step[i];
+        const load_t *load = &step->load;
+        ffn_stats_info_t *info = &job->info[job->dense];
+        plot_layer_t *layer = &job->layers[job->dense];
+        if (load->experts) {
+            job->loads[i - job->dense] = (plot_load_t){step->number, load->experts, load->counts, load->assignments};
+            continue;
+        }
         info->struct_size = sizeof *info;
-        if (ffn_stats_info(chain->step[i].stats, info) || ffn_stats_histogram(chain->step[i].stats, PLOT_BINS, NULL, layer->counts))
+        if (ffn_stats_info(step->stats, info) || ffn_stats_histogram(step->stats, PLOT_BINS, NULL, layer->counts))
             return complain("%s", ffn_last_error());
-        layer->number = chain->step[i].number;
+        layer->number = step->number;
         layer->units = info->d_ff;
         layer->dead_units = info->dead_units;
         layer->density = info->density;
+        job->dense++;
     }
     return EXIT_FINE;
 }
@@ -127,13 +138,14 @@ static void add_number(table_t *table, double number) {
     else table_add(table, "%.4g", number);
 }
 
-static void report_text(const job_t *job) {
+static void report_dense(const job_t *job) {
     static const char *const heading[] = {"layer", "shape", "activation", "positions", "density", "dead units", "", "mean |a|", "largest |a|", "non-finite"};
     table_t table = table_make("rllrrrrrrr");
     for (int i = 0; i < table.columns; i++) table_add(&table, "%s", heading[i]);
+    const ffn_stats_info_t *info = job->info;
     for (int64_t i = 0; i < job->chain.count; i++) {
         const step_t *step = &job->chain.step[i];
-        const ffn_stats_info_t *info = &job->info[i];
+        if (step->load.experts) continue;
         table_add(&table, "%" PRId64, step->number);
         table_add(&table, "%" PRId64 "-%" PRId64 "-%" PRId64, step->info.d_model, step->info.d_ff, step->info.d_out);
         table_add(&table, "%s%s", ffn_activation_name(step->info.activation), step->info.gated ? " gated" : "");
@@ -144,8 +156,18 @@ static void report_text(const job_t *job) {
         add_number(&table, info->mean);
         add_number(&table, info->largest);
         table_add(&table, "%s", grouped(info->non_finite).text);
+        info++;
     }
     table_print(&table);
+}
+
+static void report_text(const job_t *job) {
+    if (job->dense) report_dense(job);
+    for (int64_t i = 0, told = job->dense; i < job->chain.count; i++) {
+        if (!job->chain.step[i].load.experts) continue;
+        if (told++) printf("\n");
+        step_print_load(&job->chain.step[i]);
+    }
 }
 
 /* JSON has no NaN. */
@@ -164,10 +186,20 @@ static json_t *layer_json(const step_t *step, const ffn_stats_info_t *info, cons
                      (json_int_t)info->non_finite, "density_logit_histogram", counts);
 }
 
+static json_t *mixture_json(const step_t *step) {
+    return json_pack("{s:I, s:s?, s:I, s:I, s:I, s:s, s:b, s:I, s:I, s:o}", "layer", (json_int_t)step->number, "family", step->family, "d_model",
+                     (json_int_t)step->info.d_model, "d_ff", (json_int_t)step->info.d_ff, "d_out", (json_int_t)step->info.d_out, "activation",
+                     ffn_activation_name(step->info.activation), "gated", (int)step->info.gated, "experts", (json_int_t)step->info.experts, "top_k",
+                     (json_int_t)step->info.top_k, "load", load_json(&step->load));
+}
+
 static int report_json(const job_t *job, const settings_t *settings) {
     json_t *layers = json_array(), *range = json_pack("[f, f]", -10.0000454, 10.0000454);
-    for (int64_t i = 0; i < job->chain.count; i++)
-        json_array_append_new(layers, layer_json(&job->chain.step[i], &job->info[i], &job->layers[i]));
+    for (int64_t i = 0, dense = 0; i < job->chain.count; i++) {
+        const step_t *step = &job->chain.step[i];
+        json_array_append_new(layers, step->load.experts ? mixture_json(step) : layer_json(step, &job->info[dense], &job->layers[dense]));
+        dense += !step->load.experts;
+    }
     return json_print(json_pack("{s:o, s:o, s:I, s:b, s:i, s:s, s:o, s:o}", "model", json_text(settings->model), "input", json_text(settings->input),
                                 "tokens", (json_int_t)job->shape.rows, "each", settings->each, "threads", (int)job->threads, "isa",
                                 isa_name(job->chain.step[0].info.isa), "density_logit_range", range, "layers", layers));
@@ -182,9 +214,11 @@ static int run_job(settings_t *settings) {
     progress_end(&job.progress);
     if (!status && settings->json) status = report_json(&job, settings);
     else if (!status) report_text(&job);
-    if (!status && settings->plot) status = plot_draw(settings->plot, job.layers, job.chain.count);
+    const picture_t picture = {job.layers, job.dense, job.loads, job.chain.count - job.dense};
+    if (!status && settings->plot) status = plot_draw(settings->plot, &picture);
     free(job.info);
     free(job.layers);
+    free(job.loads);
     chain_free(&job.chain);
     ffn_context_free(job.context);
     ffn_npy_free(job.input);
@@ -220,10 +254,11 @@ static int run(int count, char **words) {
 const command_t stats_command = {
     .name = "stats",
     .words = "MODEL",
-    .summary = "Tells what the hidden units of a model's layers do on an array: density, dead units, mean and largest activation.",
+    .summary = "Tells what the hidden units and experts of a model's layers do on an array: density, dead units, tokens per expert.",
     .text = "MODEL is a .safetensors file, a model.safetensors.index.json, or a folder with one of the two. An activation a is act(up), or act(gate)\n"
             "in a gated layer, before the product. Density is the share of activations that are > 0. A dead unit has none at any position (row).\n"
-            "--json and --plot have the histogram of hidden_density_logit = log(f + e^-10) - log(1 - f + e^-10) over the units, f a unit's density.\n",
+            "--json and --plot have the histogram of hidden_density_logit = log(f + e^-10) - log(1 - f + e^-10) over the units, f a unit's density.\n"
+            "Of a mixture of experts the load is told and plotted: tokens per expert, its entropy, choices that were dropped.\n",
     .after = OVERRIDE_HELP,
     .examples = "  ffn stats model.safetensors --input x.npy\n"
                 "  ffn stats model.safetensors --layer 0,2 --each --input x.npy --json\n"

@@ -50,6 +50,24 @@ told '^ *3 +[0-9]+ +[0-9.]+% +#*$' "the load of an expert"
 told '^entropy 1\.[0-9]{3} of at most 1\.386 nats, .* 0 choices dropped, 0 tokens without an expert, 0 idle experts' "the entropy of the load"
 [ "$(grep -c '^layer ' out.txt)" = 2 ] || fail "a dense layer has a load: $(cat out.txt)" # the table's heading, and layer 1
 
+# ---------------------------------------------------------------- ffn stats
+expect 0 ffn stats model.safetensors --input x.npy
+told '^ *0 +24-40-24 +silu gated +15 ' "the hidden units of the dense layer"
+told '^layer 1: 15 tokens, each to 2 of 4 experts' "the load"
+told '^entropy 1\.[0-9]{3} of at most 1\.386 nats' "the entropy"
+expect 0 ffn stats model.safetensors --layer 1 --input x.npy --capacity 1
+told '[1-9][0-9]* choices? dropped' "what is dropped"
+! grep -q density out.txt || fail "a mixture has no density: $(cat out.txt)"
+expect 0 ffn stats model.safetensors --input x.npy --json
+told '"dead_units"' "the dead units of the dense layer"
+told '"tokens_per_expert"' "the load"
+if python3 -c 'import matplotlib' 2>/dev/null || command -v gnuplot >/dev/null; then
+  for layers in all 0 1; do
+    expect 0 ffn stats model.safetensors --layer $layers --input x.npy --plot load.svg
+    grep -q '<svg' load.svg || fail "no picture of the layers $layers"
+  done
+fi
+
 # ---------------------------------------------------------------- by hand
 helper stacks stacks.safetensors model.safetensors
 hand=(--experts 4 --top-k 2 --normalise sum --activation silu --norm-in rms --eps 1e-5 --residual input)
