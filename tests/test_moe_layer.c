@@ -75,8 +75,6 @@ static void every_form_is_the_formula(void **state)
     }
 }
 
-/* ------------------------------------------------------------------ Threads */
-
 static ffn_context_t *context_of(uint32_t threads)
 {
     ffn_context_t *context;
@@ -84,6 +82,51 @@ static ffn_context_t *context_of(uint32_t threads)
     assert_ok(ffn_context_create(&options, &context));
     return context;
 }
+
+/* Any mixture: sizes, parts, forms, layouts, chunks and threads by chance. */
+static moe_case_t random_case(rng_t *rng)
+{
+    moe_case_t is = {.name = "random", .no_router = true, .seed = rng_u32(rng)};
+    is.d_model = 1 + rng_below(rng, 50), is.d_ff = 1 + rng_below(rng, 70);
+    is.d_out = rng_below(rng, 3) ? is.d_model : 1 + rng_below(rng, 50);
+    is.d_latent = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 40), is.latent_biases = is.d_latent && rng_below(rng, 2);
+    is.d_shared = rng_below(rng, 2) ? 0 : 1 + rng_below(rng, 80), is.shared_scale = is.d_shared && rng_below(rng, 2);
+    is.activation = (uint32_t[]){FFN_ACTIVATION_RELU, FFN_ACTIVATION_SILU, FFN_ACTIVATION_GELU, FFN_ACTIVATION_IDENTITY}[rng_below(rng, 4)];
+    is.gated = rng_below(rng, 3), is.biases = (uint32_t)rng_below(rng, 8), is.combine_bias = !rng_below(rng, 3);
+    for (int slot = 0; slot < 4; slot++)
+        if (!rng_below(rng, 3)) is.norm[slot] = (norm_case_t){.kind = (uint32_t)rng_below(rng, 3), .eps = 0.1f};
+    for (int slot = 0; slot < 4; slot++)
+        if (is.norm[slot].kind == FFN_NORM_NONE) is.norm[slot].eps = 0;
+    is.residual = (uint32_t[]){FFN_RESIDUAL_NONE, FFN_RESIDUAL_EXTERNAL, FFN_RESIDUAL_INPUT, FFN_RESIDUAL_NORMED}[rng_below(rng, is.d_out == is.d_model ? 4 : 2)];
+    is.form = (moe_form_t)rng_below(rng, MOE_FORMS), is.layout = (layout_t)rng_below(rng, LAYOUTS), is.down_layout = (layout_t)rng_below(rng, 2);
+    is.moe.experts = 1 + rng_below(rng, 12);
+    if (is.d_latent || is.d_out == is.d_model) is.moe.identity_experts = rng_below(rng, 3);
+    is.moe.top_k = 1 + rng_below(rng, is.moe.experts + is.moe.identity_experts);
+    is.moe.flags = rng_below(rng, 3) ? 0 : FFN_MOE_WEIGHT_ON_INPUT;
+    is.moe.chunk_bytes = rng_below(rng, 2) ? 0 : (uint64_t)(1 + rng_below(rng, 100000));
+    return is;
+}
+
+static void random_mixtures_are_the_formula(void **state)
+{
+    (void)state;
+    rng_t rng = rng_make(test_seed() + 12345);
+    ffn_context_t *context[3] = {context_of(1), context_of(2), context_of(3)};
+    for (int i = 0; i < (test_quick() ? 8 : 120); i++) {
+        const moe_case_t is = random_case(&rng);
+        test_moe_t test;
+        test_moe_make(&test, &is);
+        moe_data_t data = moe_data_make(&test, 1 + rng_below(&rng, 40), is.seed);
+        choose_at_random(&test, &data, is.seed + 1);
+        assert_ok(moe_data_run(&test, context[i % 3], &data, true));
+        assert_moe_as_given(&test, &data);
+        moe_data_free(&data);
+        test_moe_free(&test);
+    }
+    for (int i = 0; i < 3; i++) ffn_context_free(context[i]);
+}
+
+/* ------------------------------------------------------------------ Threads */
 
 static bool is_native(const test_moe_t *test)
 {
@@ -394,6 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_the_formula),
+        cmocka_unit_test(random_mixtures_are_the_formula),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(one_expert_may_take_all_tokens),
         cmocka_unit_test(a_token_does_not_depend_on_the_others),

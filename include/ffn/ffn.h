@@ -1165,10 +1165,10 @@ FFN_API ffn_status_t ffn_moe_update_bias(int64_t experts, const int64_t *counts,
  *
  *     f = NORM_BRANCH( sum over a token's slots of weight * EXPERT_id(n) + g * SHARED(n) + combine_bias )
  *
- * EXPERT_e is the dense or gated network of expert e's tensors, biases and NORM_MID within, with the layer's activation; an identity expert returns its
- * input. SHARED is one more network for all tokens, g is sigmoid(w n) with a SHARED_SCALE_WEIGHT, else 1. With latent projections the experts compute
- * on LATENT_IN n, and LATENT_OUT follows their weighted sum; router and shared experts see the full width. A slot of FFN_MOE_NO_EXPERT adds nothing: a
- * token that lost all its experts is its residual, shared experts and combine bias.
+ * EXPERT_e is the dense or gated network of expert e's tensors, biases and NORM_MID within, with the layer's activation; an identity expert returns
+ * its input. SHARED is one more network for all tokens, without NORM_MID, g is sigmoid(w n) with a SHARED_SCALE_WEIGHT, else 1. With latent
+ * projections the experts compute on LATENT_IN n, and LATENT_OUT follows their weighted sum; router and shared experts see the full width. A slot of
+ * FFN_MOE_NO_EXPERT adds nothing: a token that lost all its experts is its residual, shared experts and combine bias.
  *
  * Routing, step by step, each as the function of that name does it:
  *

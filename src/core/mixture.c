@@ -76,8 +76,9 @@ static ffn_status_t check_choose(const ffn_moe_options_t *options, const mixture
     if (mixture->capacity.drop) return ffni_fail(FFN_INVALID, "drop of the capacity is %" PRIu32 ", but experts choose and none is dropped", mixture->capacity.drop);
     if (mixture->top_k != mixture->choices)
         return ffni_fail(FFN_INVALID, "top_k is %" PRId64 ", must be %" PRId64 " (all experts) where experts choose", mixture->top_k, mixture->choices);
-    if (options->second || mixture->router.groups > 1 || mixture->router.normalise || mixture->router.weight || mixture->flags & FFN_MOE_NORMALISE_LAST)
-        return ffni_fail(FFN_INVALID, "second, groups, weight and normalise must be 0 where experts choose");
+    if (options->second || mixture->router.groups > 1 || mixture->router.normalise || mixture->router.weight || mixture->router.scale != 0 ||
+        mixture->flags & FFN_MOE_NORMALISE_LAST)
+        return ffni_fail(FFN_INVALID, "second, groups, weight, normalise and scale must be 0 where experts choose: the weights are the scores");
     return FFN_OK;
 }
 
