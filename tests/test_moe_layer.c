@@ -59,7 +59,7 @@ static void every_form_is_the_formula(void **state)
 {
     (void)state;
     static const int64_t counts[] = {1, 2, 7, 65, 200};
-    for (int64_t i = 0; i < COUNT_OF(forms); i++) {
+    for (int64_t i = 0; i < COUNT_OF(forms) - test_quick(); i++) {
         test_moe_t test;
         const moe_case_t is = form_of(i);
         test_moe_make(&test, &is);
@@ -112,7 +112,7 @@ static void random_mixtures_are_the_formula(void **state)
     (void)state;
     rng_t rng = rng_make(test_seed() + 12345);
     ffn_context_t *context[3] = {context_of(1), context_of(2), context_of(3)};
-    for (int i = 0; i < (test_quick() ? 8 : 120); i++) {
+    for (int i = 0; i < (test_quick() ? 4 : 120); i++) {
         const moe_case_t is = random_case(&rng);
         test_moe_t test;
         test_moe_make(&test, &is);
@@ -205,7 +205,7 @@ static void a_token_does_not_depend_on_the_others(void **state)
 {
     (void)state;
     enum { TOKENS = 70 };
-    for (int64_t i = 0; i < COUNT_OF(large); i++) {
+    for (int64_t i = 0; i < (test_quick() ? 1 : COUNT_OF(large)); i++) {
         moe_case_t is = large[i];
         is.seed = (uint64_t)(i + 21);
         test_moe_t test;
@@ -231,7 +231,7 @@ static void a_token_does_not_depend_on_the_others(void **state)
 static void chunks_change_no_bit(void **state)
 {
     (void)state;
-    enum { TOKENS = 90 };
+    const int64_t tokens = test_quick() ? 12 : 90;
     moe_case_t is = large[0];
     is.seed = 31;
     float *expected = NULL;
@@ -239,13 +239,13 @@ static void chunks_change_no_bit(void **state)
         test_moe_t test;
         is.moe.chunk_bytes = bytes;
         test_moe_make(&test, &is);
-        moe_data_t data = moe_data_make(&test, TOKENS, 7);
+        moe_data_t data = moe_data_make(&test, tokens, 7);
         assert_ok(moe_data_run(&test, NULL, &data, false));
         if (!expected) {
-            expected = test_alloc((size_t)(TOKENS * test.is.d_out) * sizeof(float));
-            memcpy(expected, data.y, (size_t)(TOKENS * test.is.d_out) * sizeof(float));
+            expected = test_alloc((size_t)(tokens * test.is.d_out) * sizeof(float));
+            memcpy(expected, data.y, (size_t)(tokens * test.is.d_out) * sizeof(float));
         }
-        if (is_native(&test)) assert_same_bits(expected, data.y, TOKENS * test.is.d_out, "chunks");
+        if (is_native(&test)) assert_same_bits(expected, data.y, tokens * test.is.d_out, "chunks");
         moe_data_free(&data);
         test_moe_free(&test);
     }
@@ -256,20 +256,21 @@ static void chunks_change_no_bit(void **state)
 static void the_limit_of_scratch_memory_is_kept(void **state)
 {
     (void)state;
+    const int64_t tokens = test_quick() ? 15 : 200;
     moe_case_t is = large[0];
     is.seed = 41;
     test_moe_t test;
     test_moe_make(&test, &is);
-    moe_data_t data = moe_data_make(&test, 200, 8);
+    moe_data_t data = moe_data_make(&test, tokens, 8);
     for (uint64_t limit = 1000; limit < 100000000; limit *= 3) {
         ffn_context_t *context;
         ffn_context_info_t info = {.struct_size = sizeof info};
         const ffn_context_options_t options = {.struct_size = sizeof options, .threads = 2, .scratch_limit = limit};
         assert_ok(ffn_context_create(&options, &context));
-        memset(data.y, 0xff, (size_t)(200 * test.is.d_out) * sizeof(float));
+        memset(data.y, 0xff, (size_t)(tokens * test.is.d_out) * sizeof(float));
         ffn_status_t status = moe_data_run(&test, context, &data, false);
         if (status) assert_refused(status, FFN_NO_MEMORY, "scratch_limit|must be at least", "limit");
-        else assert_true(isfinite(data.y[200 * test.is.d_out - 1]));
+        else assert_true(isfinite(data.y[tokens * test.is.d_out - 1]));
         assert_ok(ffn_context_info(context, &info));
         assert_true(info.scratch_bytes <= limit);
         if (limit > 20000000) assert_ok(status);
@@ -293,7 +294,7 @@ static void a_reservation_covers_the_run(void **state)
             ffn_context_info_t before = {.struct_size = sizeof before}, after = before;
             assert_ok(ffn_context_reserve(context, test.layer, 150));
             assert_ok(ffn_context_info(context, &before));
-            for (int64_t tokens = 1; tokens <= 150; tokens += 37) {
+            for (int64_t tokens = 1; tokens <= 150; tokens += test_quick() ? 149 : 37) {
                 moe_data_t data = moe_data_make(&test, tokens, 9);
                 assert_ok(moe_data_run(&test, context, &data, false));
                 moe_data_free(&data);
