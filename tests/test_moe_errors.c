@@ -188,7 +188,6 @@ static void tensors_need_their_companions(void **state)
 
 static test_moe_t routed, unrouted, weighing;
 static moe_data_t data;
-static ffn_moe_routing_t routing;
 
 static int32_t ids[TOKENS * 2], twice[TOKENS * 2] = {0, 1, 2, 2, 0, 1, 3, 4}, beyond[TOKENS * 2] = {0, 1, 2, 3, 0, 5, 3, 4};
 static int32_t negative[TOKENS * 2] = {0, 1, -2, 3, 0, 1, 3, 4}, good[TOKENS * 2] = {0, 1, 2, FFN_MOE_NO_EXPERT, 0, 1, 3, 4};
@@ -229,10 +228,10 @@ static void bad_runs_are_refused(void **state)
         {&routed, "token 1 is -2", {ROUTING, .ids = negative, .weights = weights}, {RUN(flags, 0)}},
         {&routed, "ids of the routing is NULL", {ROUTING, .weights = weights}, {RUN(flags, 0)}},
         {&routed, "weights of the routing is NULL", {ROUTING, .ids = good}, {RUN(flags, 0)}},
-        {&routed, "tokens of the routing is 3|4", {.struct_size = sizeof routing, .tokens = 3, .experts = E, .top_k = 2, .ids = good, .weights = weights}, {RUN(flags, 0)}},
-        {&routed, "experts of the routing is 4|5", {.struct_size = sizeof routing, .tokens = TOKENS, .experts = 4, .top_k = 2, .ids = good, .weights = weights}, {RUN(flags, 0)}},
-        {&routed, "top_k is 0", {.struct_size = sizeof routing, .tokens = TOKENS, .experts = E, .ids = good, .weights = weights}, {RUN(flags, 0)}},
-        {&routed, "top_k is 6", {.struct_size = sizeof routing, .tokens = TOKENS, .experts = E, .top_k = 6, .ids = good, .weights = weights}, {RUN(flags, 0)}},
+        {&routed, "tokens of the routing is 3|4", {.struct_size = sizeof(ffn_moe_routing_t), .tokens = 3, .experts = E, .top_k = 2, .ids = good, .weights = weights}, {RUN(flags, 0)}},
+        {&routed, "experts of the routing is 4|5", {.struct_size = sizeof(ffn_moe_routing_t), .tokens = TOKENS, .experts = 4, .top_k = 2, .ids = good, .weights = weights}, {RUN(flags, 0)}},
+        {&routed, "top_k is 0", {.struct_size = sizeof(ffn_moe_routing_t), .tokens = TOKENS, .experts = E, .ids = good, .weights = weights}, {RUN(flags, 0)}},
+        {&routed, "top_k is 6", {.struct_size = sizeof(ffn_moe_routing_t), .tokens = TOKENS, .experts = E, .top_k = 6, .ids = good, .weights = weights}, {RUN(flags, 0)}},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         ffn_moe_run_t moe = {.struct_size = sizeof moe};

@@ -31,7 +31,7 @@ static const moe_case_t forms[] = {
     {.name = "gated with biases", .d_model = 33, .d_ff = 20, .d_out = 17, .gated = true, .biases = BIAS_ALL, .activation = FFN_ACTIVATION_SILU,
      .form = MOE_STACKS, .moe = {.experts = 4, .top_k = 3}},
     {.name = "norms, residual, scale", .d_model = 24, .d_ff = 40, .gated = true, .activation = FFN_ACTIVATION_GELU, .residual = FFN_RESIDUAL_INPUT,
-     .norm = {{FFN_NORM_RMS, .weight = true}, {FFN_NORM_RMS, .weight = true}, {FFN_NORM_LAYER, .weight = true, .bias = true}, {FFN_NORM_RMS}},
+     .norm = {{FFN_NORM_RMS, .weight = true}, {FFN_NORM_RMS, .weight = true}, {FFN_NORM_LAYER, .weight = true, .bias = true}, {.kind = FFN_NORM_RMS}},
      .branch_factor = 0.5f, .form = MOE_PARTS, .moe = {.experts = 7, .top_k = 4}},
     {.name = "shared", .d_model = 24, .d_ff = 12, .d_shared = 50, .shared_scale = true, .gated = true, .biases = BIAS_ALL,
      .activation = FFN_ACTIVATION_SILU, .residual = FFN_RESIDUAL_EXTERNAL, .form = MOE_BACKWARDS, .moe = {.experts = 6, .top_k = 2}},
@@ -138,7 +138,7 @@ static bool is_native(const test_moe_t *test)
 /* Large enough that the threads are worth waking: one item for all, many items, one expert that all tokens choose. */
 static const moe_case_t large[] = {
     {.name = "shared and scaled", .d_model = 130, .d_ff = 200, .d_shared = 300, .shared_scale = true, .gated = true, .biases = BIAS_ALL,
-     .norm = {{FFN_NORM_RMS}, {FFN_NORM_RMS, .weight = true}}, .activation = FFN_ACTIVATION_SILU, .moe = {.experts = 12, .top_k = 3}},
+     .norm = {{.kind = FFN_NORM_RMS}, {FFN_NORM_RMS, .weight = true}}, .activation = FFN_ACTIVATION_SILU, .moe = {.experts = 12, .top_k = 3}},
     {.name = "weight on input", .d_model = 200, .d_ff = 160, .gated = true, .activation = FFN_ACTIVATION_GELU, .residual = FFN_RESIDUAL_INPUT,
      .moe = {.flags = FFN_MOE_WEIGHT_ON_INPUT, .experts = 30, .top_k = 1}},
     {.name = "latent", .d_model = 300, .d_ff = 180, .d_latent = 120, .latent_biases = true, .activation = FFN_ACTIVATION_RELU2,

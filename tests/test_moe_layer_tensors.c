@@ -13,7 +13,7 @@
 
 static const moe_case_t mixtures[] = {
     {.name = "shared and scaled", .d_model = 33, .d_ff = 20, .d_shared = 30, .shared_scale = true, .gated = true, .biases = BIAS_ALL, .seed = 1,
-     .norm = {{FFN_NORM_RMS}, {FFN_NORM_RMS, .weight = true}}, .activation = FFN_ACTIVATION_SILU, .form = MOE_STACKS,
+     .norm = {{.kind = FFN_NORM_RMS}, {FFN_NORM_RMS, .weight = true}}, .activation = FFN_ACTIVATION_SILU, .form = MOE_STACKS,
      .moe = {.experts = 5, .top_k = 3}},
     {.name = "weight on input", .d_model = 20, .d_ff = 17, .gated = true, .activation = FFN_ACTIVATION_GELU, .residual = FFN_RESIDUAL_INPUT, .seed = 2,
      .form = MOE_PARTS, .layout = LAYOUT_INTERLEAVED, .expert_scale = true, .selection_bias = true,
