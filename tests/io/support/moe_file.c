@@ -75,7 +75,7 @@ void moe_layer_make(moe_layer_t *layer, const moe_case_t *is, int number, uint64
     snprintf(layer->prefix, sizeof layer->prefix, is->prefix, number);
 #pragma GCC diagnostic pop
     bool gated = has(layer, "gate") || has(layer, "fused"), biases = has(layer, "down_bias"), shared = has(layer, "shared_down");
-    layer->router = random_array(&rng, true, E * D, 1);
+    layer->router = random_array(&rng, true, E * D, 0.3f); /* logits near 1: the scores of the last choices are far enough from those of the others */
     layer->router_bias = random_array(&rng, has(layer, "router_bias"), E, 1);
     layer->selection = random_array(&rng, has(layer, "selection"), E, 0.5f);
     layer->combine = random_array(&rng, has(layer, "combine"), D, 0.5f);
