@@ -137,7 +137,7 @@ void moe_train_step(moe_train_t *train, ffn_context_t *context)
 
 /* One tensor: what the library gave, and the variable of the loss. */
 typedef struct output {
-    char name[24];
+    char name[32];
     int64_t n;
     const float *got;
     double *variable;

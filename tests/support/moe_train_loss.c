@@ -220,7 +220,7 @@ static double token_loss(const loss_t *l, int64_t t)
     const moe_case_t *is = l->is;
     const int64_t d_model = is->d_model, d_out = train->test.is.d_out, latent = is->d_latent;
     const double *x = l->v->x + t * d_model;
-    double n[WIDEST] = {0}, w[WIDEST], in[WIDEST], mixed[WIDEST], f[WIDEST], shared[WIDEST], y[WIDEST], g = 0;
+    double n[WIDEST] = {0}, w[WIDEST] = {0}, in[WIDEST], mixed[WIDEST] = {0}, f[WIDEST] = {0}, shared[WIDEST] = {0}, y[WIDEST] = {0}, g = 0;
     normalise_slot(l, FFN_NORM_IN, 0, d_model, x, n);
     double loss = route(l, t, x, n, w);
     memcpy(in, n, sizeof in);
