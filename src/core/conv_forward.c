@@ -132,7 +132,7 @@ static void run_block(forward_block_t *block) {
 
 ffn_status_t ffni_conv_forward(const conv_pass_t *pass, const rows_t *y, ffn_tape_t *tape) {
     const ffn_conv_t *conv = pass->conv;
-    int64_t count = pass->count, rows;
+    int64_t count = pass->count, rows = 0;
     ffn_status_t status = ffni_conv_rows(conv, pass->context, count, most_rows(conv, pass->context), bytes_of, &rows);
     if (!status) status = ffni_context_scratch(pass->context, bytes_of(conv, count, rows));
     if (!status && tape) status = ffni_tape_make_room(tape, count, conv->sizes.d_ff, 0);
