@@ -77,9 +77,11 @@ interrupt() { # interrupt SIGNAL STATUS
   nothing_else "${before[@]}"
   [ "$(cat y.npy)" = before ] || fail "SIG$1 has changed the output"
 }
-interrupt INT 130
-interrupt TERM 143
-interrupt HUP 129
+if [ -z "${FFN_TEST_SIGNALS_WAIT-}" ]; then
+  interrupt INT 130
+  interrupt TERM 143
+  interrupt HUP 129
+fi
 
 # ---------------------------------------------------------------- the progress bar
 [ -z "${FFN_TEST_QUICK-}" ] || finish # it takes work that takes its time
