@@ -2,8 +2,8 @@
  * Checking the tensors of a convolutional layer: each fault gets its sentence. */
 #include "core/conv_tensors.h"
 
-#include "base/checked.h"
 #include "base/error.h"
+#include "core/tensors.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -44,12 +44,7 @@ static ffn_status_t check_form(const ffn_tensor_t *tensor, const conv_role_t *ro
     if (tensor->ndim < role->ndim || tensor->ndim > role->ndim_most)
         return ffni_fail(FFN_INVALID, "ndim of %s is %" PRIu32 ", must be %" PRIu32 "%s", role->name, tensor->ndim, role->ndim,
                          role->ndim_most > role->ndim ? " or 3" : "");
-    if (!tensor->data) return ffni_fail(FFN_INVALID, "data of %s is NULL", role->name);
-    if ((uintptr_t)tensor->data % 4) return ffni_fail(FFN_INVALID, "data of %s is not at a multiple of 4 bytes", role->name);
-    if (tensor->quant) return ffni_fail(FFN_UNSUPPORTED, "quant of %s is given, must be NULL in this version", role->name);
-    for (int i = 0; i < 4; i++)
-        if (tensor->reserved[i]) return ffni_fail(FFN_UNSUPPORTED, "reserved[%d] of %s is not 0", i, role->name);
-    return FFN_OK;
+    return ffni_tensor_check_data(tensor, role->name);
 }
 
 ffn_status_t ffni_conv_bind(const ffn_tensor_t *tensors, uint64_t count, const ffn_tensor_t *bound[ROLE_LIMIT]) {
@@ -108,45 +103,22 @@ static ffn_status_t check_shape(const conv_sizes_t *sizes, const ffn_tensor_t *t
     return FFN_OK;
 }
 
-/* The stride of a dimension of one element means nothing, and adding it up might overflow. */
-static int64_t stride_of(const ffn_tensor_t *tensor, uint32_t dimension) {
-    int64_t contiguous = 4;
-    if (tensor->shape[dimension] == 1) return 0;
-    if (tensor->stride[0] || tensor->stride[1] || tensor->stride[2]) return tensor->stride[dimension];
-    for (uint32_t i = dimension + 1; i < tensor->ndim; i++) contiguous *= tensor->shape[i];
-    return contiguous;
-}
-
-/* The bytes from the lowest address of the view to the highest must be addresses. */
-static ffn_status_t check_addresses(const ffn_tensor_t *tensor, const char *name) {
-    int64_t below = 0, above = 4;
-    for (uint32_t i = 0; i < tensor->ndim; i++) {
-        int64_t stride = stride_of(tensor, i), reach, *side = stride < 0 ? &below : &above;
-        if (stride % 4) return ffni_fail(FFN_INVALID, "stride[%" PRIu32 "] of %s is %" PRId64 " bytes, must be a multiple of 4", i, name, stride);
-        if (!checked_multiply(tensor->shape[i] - 1, stride, &reach) || !checked_add(*side, reach, side)) goto beyond;
-    }
-    if (below != INT64_MIN && (uintptr_t)tensor->data >= (uint64_t)-below && (uint64_t)above <= UINTPTR_MAX - (uintptr_t)tensor->data)
-        return FFN_OK;
-beyond:
-    return ffni_fail(FFN_INVALID, "the strides of %s reach beyond the address space", name);
-}
-
 ffn_status_t ffni_conv_tensor_check(const conv_sizes_t *sizes, const ffn_tensor_t *tensor) {
     ffn_status_t status = check_shape(sizes, tensor, &roles[tensor->role]);
-    return status ? status : check_addresses(tensor, roles[tensor->role].name);
+    return status ? status : ffni_tensor_check_addresses(tensor, roles[tensor->role].name);
 }
 
 /* ---------------------------------------------------------------------- Views */
 
 conv_view_t ffni_conv_view_of(const ffn_tensor_t *tensor) {
     const int64_t *shape = tensor->shape;
-    int64_t first = stride_of(tensor, 0), second = tensor->ndim > 1 ? stride_of(tensor, 1) : 0;
+    int64_t first = ffni_tensor_stride(tensor, 0), second = tensor->ndim > 1 ? ffni_tensor_stride(tensor, 1) : 0;
     view_t vector = {.data = tensor->data, .rows = 1, .columns = shape[0], .column_stride = first};
     view_t matrix = {.data = tensor->data, .rows = shape[0], .columns = shape[1], .row_stride = first, .column_stride = second};
     if (tensor->ndim == 1) return (conv_view_t){.matrix = vector, .taps = 1};
     if (!is_weight(tensor->role)) return (conv_view_t){.matrix = vector, .taps = shape[1], .tap_stride = second};
     if (tensor->ndim == 2) return (conv_view_t){.matrix = matrix, .taps = 1};
-    return (conv_view_t){.matrix = matrix, .taps = shape[2], .tap_stride = stride_of(tensor, 2)};
+    return (conv_view_t){.matrix = matrix, .taps = shape[2], .tap_stride = ffni_tensor_stride(tensor, 2)};
 }
 
 typedef struct dimension {

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "core/tensors.h"
 
 #include <inttypes.h>
 
@@ -40,19 +41,6 @@ static ffn_status_t check_shape(const ffn_tensor_t *tensor, const char *name, in
     return FFN_OK;
 }
 
-/* The bytes from the lowest address to the highest must be addresses. */
-static ffn_status_t check_addresses(const numbers_t *numbers, const char *name) {
-    int64_t below = 0, above = 4;
-    for (int i = 0; i < numbers->ndim; i++) {
-        int64_t reach, *side = numbers->stride[i] < 0 ? &below : &above;
-        if (!checked_multiply(numbers->shape[i] - 1, numbers->stride[i], &reach) || !checked_add(*side, reach, side)) goto beyond;
-    }
-    if (below != INT64_MIN && (uintptr_t)numbers->data >= (uint64_t)-below && (uint64_t)above <= UINTPTR_MAX - (uintptr_t)numbers->data)
-        return FFN_OK;
-beyond:
-    return ffni_fail(FFN_INVALID, "the strides of %s reach beyond the address space", name);
-}
-
 /* Dimensions of one number say nothing; two of which the outer steps over exactly what the inner spans are one. */
 static void join(numbers_t *numbers, const ffn_tensor_t *tensor) {
     int contiguous = !tensor->stride[0] && !tensor->stride[1] && !tensor->stride[2] && !tensor->stride[3];
@@ -81,8 +69,9 @@ ffn_status_t ffni_numbers_read(numbers_t *numbers, const ffn_tensor_t *tensor, c
     *numbers = (numbers_t){0};
     ffn_status_t status = check_form(tensor, name);
     if (!status) status = check_shape(tensor, name, &numbers->count);
+    if (!status && numbers->count) status = ffni_tensor_check_addresses(tensor, name);
     if (status || !numbers->count) return status;
     numbers->data = tensor->data;
     join(numbers, tensor);
-    return check_addresses(numbers, name);
+    return FFN_OK;
 }

@@ -73,18 +73,21 @@ static ffn_status_t check_owner(const ffn_tensor_t *tensor, int64_t experts) {
     return FFN_OK;
 }
 
+ffn_status_t ffni_tensor_check_data(const ffn_tensor_t *tensor, const char *name) {
+    if (!tensor->data) return ffni_fail(FFN_INVALID, "data of %s is NULL", name);
+    if ((uintptr_t)tensor->data % 4) return ffni_fail(FFN_INVALID, "data of %s is not at a multiple of 4 bytes", name);
+    if (tensor->quant) return ffni_fail(FFN_UNSUPPORTED, "quant of %s is given, must be NULL in this version", name);
+    for (int i = 0; i < 4; i++)
+        if (tensor->reserved[i]) return ffni_fail(FFN_UNSUPPORTED, "reserved[%d] of %s is not 0", i, name);
+    return FFN_OK;
+}
+
 static ffn_status_t check_form(const ffn_tensor_t *tensor, int64_t experts) {
     const role_t *role = &ffni_roles[tensor->role];
     if (tensor->dtype != FFN_DTYPE_F32)
         return ffni_fail(FFN_UNSUPPORTED, "dtype of %s is %" PRIu32 ", must be FFN_DTYPE_F32 in this version", role->name, tensor->dtype);
     ffn_status_t status = check_owner(tensor, experts);
-    if (status) return status;
-    if (!tensor->data) return ffni_fail(FFN_INVALID, "data of %s is NULL", role->name);
-    if ((uintptr_t)tensor->data % 4) return ffni_fail(FFN_INVALID, "data of %s is not at a multiple of 4 bytes", role->name);
-    if (tensor->quant) return ffni_fail(FFN_UNSUPPORTED, "quant of %s is given, must be NULL in this version", role->name);
-    for (int i = 0; i < 4; i++)
-        if (tensor->reserved[i]) return ffni_fail(FFN_UNSUPPORTED, "reserved[%d] of %s is not 0", i, role->name);
-    return FFN_OK;
+    return status ? status : ffni_tensor_check_data(tensor, role->name);
 }
 
 /* ----------------------------------------------------------------------- Shape */
@@ -108,11 +111,9 @@ static ffn_status_t check_shape(const sizes_t *sizes, const ffn_tensor_t *tensor
     return FFN_OK;
 }
 
-/* The bytes from the lowest address of the view to the highest must be addresses. */
-static ffn_status_t check_addresses(const ffn_tensor_t *tensor) {
-    const char *name = ffni_roles[tensor->role].name;
+ffn_status_t ffni_tensor_check_addresses(const ffn_tensor_t *tensor, const char *name) {
     int64_t below = 0, above = 4, contiguous = 4;
-    int given = tensor->stride[0] || tensor->stride[1] || tensor->stride[2];
+    int given = tensor->stride[0] || tensor->stride[1] || tensor->stride[2] || tensor->stride[3];
     for (uint32_t i = tensor->ndim; i-- > 0;) {
         int64_t stride = given ? tensor->stride[i] : contiguous;
         int64_t reach, *side = stride < 0 ? &below : &above;
@@ -130,7 +131,7 @@ beyond:
 
 ffn_status_t ffni_tensor_check(const sizes_t *sizes, const ffn_tensor_t *tensor) {
     ffn_status_t status = check_shape(sizes, tensor);
-    if (!status) status = check_addresses(tensor);
+    if (!status) status = ffni_tensor_check_addresses(tensor, ffni_roles[tensor->role].name);
     return status;
 }
 

@@ -13,6 +13,12 @@ int64_t ffni_extent(const sizes_t *sizes, extent_t extent, int64_t given);
 /* Checks shape and address range of a bound tensor. */
 ffn_status_t ffni_tensor_check(const sizes_t *sizes, const ffn_tensor_t *tensor);
 
+/* Checks what is behind a tensor's pointers: data, quant, reserved. `name` is for the sentence, likewise below. */
+ffn_status_t ffni_tensor_check_data(const ffn_tensor_t *tensor, const char *name);
+
+/* The bytes from the lowest address of the view to the highest must be addresses, and strides multiples of 4. */
+ffn_status_t ffni_tensor_check_addresses(const ffn_tensor_t *tensor, const char *name);
+
 /* Experts that a tensor describes: those of a stack, else 1. */
 int64_t ffni_tensor_experts(const ffn_tensor_t *tensor);
 

@@ -14,8 +14,7 @@ typedef struct copy {
     const view_t *to, *from;
 } copy_t;
 
-/* A dimension of one element has a stride that means nothing, and that adding up might overflow. */
-static int64_t stride_of(const ffn_tensor_t *tensor, uint32_t dimension) {
+int64_t ffni_tensor_stride(const ffn_tensor_t *tensor, uint32_t dimension) {
     int64_t contiguous = 4;
     if (tensor->shape[dimension] == 1) return 0;
     if (tensor->stride[0] || tensor->stride[1] || tensor->stride[2]) return tensor->stride[dimension];
@@ -25,11 +24,11 @@ static int64_t stride_of(const ffn_tensor_t *tensor, uint32_t dimension) {
 
 view_t ffni_view_of_expert(const ffn_tensor_t *tensor, int64_t index) {
     uint32_t ndim = ffni_roles[tensor->role].ndim, column = tensor->ndim - 1;
-    view_t view = {.data = tensor->data, .rows = 1, .columns = tensor->shape[column], .column_stride = stride_of(tensor, column)};
-    if (tensor->ndim > ndim) view.data += index * stride_of(tensor, 0);
+    view_t view = {.data = tensor->data, .rows = 1, .columns = tensor->shape[column], .column_stride = ffni_tensor_stride(tensor, column)};
+    if (tensor->ndim > ndim) view.data += index * ffni_tensor_stride(tensor, 0);
     if (ndim == 1) return view;
     view.rows = tensor->shape[column - 1];
-    view.row_stride = stride_of(tensor, column - 1);
+    view.row_stride = ffni_tensor_stride(tensor, column - 1);
     return view;
 }
 

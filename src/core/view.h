@@ -11,6 +11,10 @@ typedef struct view {
     int64_t rows, columns, row_stride, column_stride;
 } view_t;
 
+/* Bytes from an element to the next in a dimension of a checked tensor. 0 in a dimension of one element, where the stride means nothing and adding it up
+ * might overflow. */
+int64_t ffni_tensor_stride(const ffn_tensor_t *tensor, uint32_t dimension);
+
 /* The view of a bound tensor; of a stack, of its first expert's. */
 view_t ffni_view_of(const ffn_tensor_t *tensor);
 
