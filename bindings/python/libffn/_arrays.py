@@ -137,3 +137,26 @@ def check_shape(array: Float32, name: str, leading: tuple[int, ...], width: int)
     if array.shape != (*leading, width):
         raise InvalidError(f"the shape of {name} is {array.shape}, must be {(*leading, width)}")
 
+
+def as_mask(mask: Optional[ArrayLike], leading: tuple[int, ...]) -> Optional[npt.NDArray[Any]]:
+    """A mask [...] of bool or uint8."""
+    if mask is None:
+        return None
+    array = as_dense(mask, "mask", np.bool_ if getattr(mask, "dtype", None) == np.bool_ else np.uint8)
+    if array.shape != leading:
+        raise InvalidError(f"the shape of mask is {array.shape}, must be {leading}")
+    return array
+
+
+def optional(array: Optional[npt.NDArray[Any]]) -> Optional[int]:
+    return None if array is None else address(array)
+
+
+def shaped(value: Optional[ArrayLike], name: str, shape: tuple[int, ...], dtype: npt.DTypeLike = F32, written: bool = False) -> Any:
+    """A dense array of that shape, or None."""
+    if value is None:
+        return None
+    array = as_dense(value, name, dtype, written)
+    if array.shape != shape:
+        raise InvalidError(f"the shape of {name} is {array.shape}, must be {shape}")
+    return array

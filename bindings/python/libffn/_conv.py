@@ -9,10 +9,9 @@ from typing import Any, Callable, Mapping, Optional, Union
 import numpy as np
 
 from . import _abi
-from ._arrays import F32, ArrayLike, Float32, address, as_float32, as_tensor, check_shape, find_sequences, has_rows
+from ._arrays import F32, ArrayLike, Float32, address, as_float32, as_mask, as_tensor, check_shape, find_sequences, has_rows, optional
 from ._context import INT64, Allocator, Context, context_for, integer
 from ._errors import InvalidError, check
-from ._moe import as_mask, optional
 from ._native import lib
 from ._tensors import ROLES, activation_id, known, member, views, writable
 from ._training import Dropout, Tape, run_backward

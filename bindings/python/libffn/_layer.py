@@ -14,7 +14,8 @@ from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float
 from ._context import INT64, Allocator, Context, context_for, integer
 from ._errors import InvalidError, check
 from ._health import Stats
-from ._moe import Call, Gradients, Mixture, statistics_of
+from ._moe import statistics_of
+from ._moe_layer import Call, Gradients, Mixture
 from ._native import lib
 from ._tensors import ROLES, SLOTS, activation_id, given_tensor, known, member, shapes_of, views, writable
 from ._training import Dropout, Tape, run_backward

@@ -9,10 +9,9 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from . import _abi
-from ._arrays import ArrayLike, address, as_dense
+from ._arrays import ArrayLike, address, as_dense, as_mask, optional, shaped
 from ._context import INT64, integer
 from ._errors import InvalidError, check
-from ._moe import as_mask, optional, shaped
 from ._native import lib
 
 

@@ -10,10 +10,10 @@ from typing import Any, Optional
 import numpy as np
 
 from . import _abi
-from ._arrays import F32, ArrayLike, address, as_dense
+from ._arrays import F32, ArrayLike, address, as_dense, optional, shaped
 from ._context import INT64, UINT64, Context, context_for, integer
 from ._errors import InvalidError, check
-from ._moe import Router, Routing, optional, shaped
+from ._moe import Router, Routing
 from ._native import lib
 from ._tensors import member
 

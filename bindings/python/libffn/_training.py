@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Se
 import numpy as np
 
 from . import _abi
-from ._arrays import F32, ArrayLike, Float32, address, as_float32, check_shape, find_sequences, has_rows
+from ._arrays import F32, ArrayLike, Float32, address, as_float32, check_shape, find_sequences, has_rows, optional
 from ._context import INT64, UINT64, Allocator, Context, integer
 from ._errors import BusyError, InvalidError, check
-from ._moe import Gradients, optional
+from ._moe_layer import Gradients
 from ._native import lib
 from ._tensors import views, writable
 

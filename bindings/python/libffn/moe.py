@@ -9,10 +9,7 @@ docs/routing.md has the options of every published family."""
 from ._moe import (
     EXPERTS_MOST,
     NO_EXPERT,
-    Call,
     Capacity,
-    Gradients,
-    Mixture,
     Router,
     Routing,
     SecondExpert,
@@ -23,6 +20,7 @@ from ._moe import (
     route,
     sparse_mixer,
 )
+from ._moe_layer import Call, Gradients, Mixture
 from ._moe_losses import loss_deepseek, loss_gshard, loss_huggingface, loss_megatron, loss_switch, loss_z, update_bias
 from ._moe_training import (
     Noise,
