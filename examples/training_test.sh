@@ -68,6 +68,10 @@ run 0 --steps $steps --state parts.safetensors
 grep -q '^going on from step 34' out.txt || fail "not told where it goes on: $(cat out.txt)"
 cmp whole.safetensors parts.safetensors || fail "other bits after two stops"
 
+# the most points of a curve
+run 0 --steps 79 --stop 78 --state odd.safetensors
+run 0 --steps 79 --state odd.safetensors
+
 run 1 --steps $((steps + 1)) --state parts.safetensors
 complains "with other settings"
 run 1 --steps $steps --seed 2 --state parts.safetensors

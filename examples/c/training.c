@@ -177,7 +177,7 @@ static float rate_of(const training_t *training) {
 }
 
 int training_run(training_t *training) {
-    const int64_t numbers = training->rows * training->d_model, every = training->steps >= 40 ? training->steps / 40 : 1;
+    const int64_t numbers = training->rows * training->d_model, every = (training->steps - 1) / 40 + 1;
     float *x = take(numbers), *target = take(numbers), *y = take(numbers);
     state_restore(training);
     const double start = now();

@@ -94,7 +94,7 @@ class Run:
         cosine. Gives whether it came to the end."""
         interrupted, start, began = [], time.monotonic(), self.step
         previous = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
-        every = max(1, steps // 40)
+        every = (steps - 1) // 40 + 1
         try:
             while self.step < min(stop, steps) and not interrupted:
                 self.step += 1
