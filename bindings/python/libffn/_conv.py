@@ -65,7 +65,7 @@ class Conv:
                           in y
     scale_by_taps         each convolution is multiplied by k^-1/2
     d_model, d_ff, d_out, kernel_size, second_kernel_size     to be checked against the tensors' shapes; 0: taken from them
-    engine, max_isa, trainable, context, allocator            as those of libffn.Layer
+    engine, max_isa, trainable, context, allocator            as those of libffn.Layer; a trainable one has the blas engine
 
     It never changes (but by update), and any number of threads may call it at once. Raises as libffn.Layer does."""
 
@@ -210,7 +210,8 @@ class Conv:
         """Puts new values of some tensors into a trainable layer, as libffn.Layer.update."""
         context = context_for(threads, context)
         arrays = {known(name): as_tensor(value, name) for name, value in tensors.items()}
-        check(lib.ffn_conv_update(self._handle, context and context._handle, views(arrays), len(arrays)))
+        found = views(arrays)
+        check(lib.ffn_conv_update(self._handle, context and context._handle, found, len(found)))
 
     def reserve(
         self, batch: int, length: int, *, tape: Optional[Tape] = None, threads: Optional[int] = None, context: Optional[Context] = None
@@ -275,4 +276,5 @@ class Conv:
     def read(self, **tensors: ArrayLike) -> None:
         """Writes tensors of the layer into arrays of yours, as libffn.Layer.read; here the ranges of two arrays must be apart."""
         arrays = writable(tensors)
-        check(lib.ffn_conv_read(self._handle, views(arrays), len(arrays)))
+        found = views(arrays)
+        check(lib.ffn_conv_read(self._handle, found, len(found)))

@@ -100,7 +100,7 @@ class Layer:
     latent_in, latent_out, their biases                                       projections around the routed experts: [d_latent, d_model], [d_out, d_latent]
     d_model, d_ff, d_out  to be checked against the tensors' shapes; 0: taken from them
     engine, max_isa       "auto", "blas", "native"; "auto", "scalar", "avx2", "avx512": no level above it
-    trainable             may be called with a tape and dropout, and be updated
+    trainable             may be called with a tape and dropout, and be updated; a mixture then has the blas engine
     context               a Context whose threads help with packing
     allocator             an Allocator for the layer's memory
 
@@ -206,6 +206,7 @@ class Layer:
             options.norm[i], options.norm_offset[i] = kind, given[f"norm_{slot}_offset"]
             options.norm_eps[i] = own_eps if own_eps is not None else eps if has_eps else 0
         self._make(lambda made: check(lib.ffn_layer_create(context and context._handle, byref(options), made)), allocator)
+        self._given_ids = moe is not None and moe.given_ids
 
     def _make(self, create: Callable[[Any], None], allocator: Optional[Allocator] = None) -> None:
         """Takes what `create` writes to its argument. The owner is there first: whatever is raised in between, nothing is lost."""
@@ -216,7 +217,7 @@ class Layer:
         info = self._read_info()
         self._d_model, self._d_out = info.d_model, info.d_out
         self._row, self._out_row = (info.d_model,), (info.d_out,)
-        self._routed, self._top_k = info.experts + info.identity_experts, info.top_k
+        self._routed, self._top_k, self._given_ids = info.experts + info.identity_experts, info.top_k, False
 
     def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_layer_free) -> None:
         free(self._owner)
@@ -326,7 +327,7 @@ class Layer:
         if dropout is not None:
             run.dropout = pointer(dropout._struct())
         if moe is not None:
-            particular, _kept = moe._struct(leading, self._routed, self._top_k)
+            particular, _kept = moe._struct(leading, self._routed, self._top_k, self._given_ids)
             run.moe = pointer(particular)
         check(lib.ffn_layer_run(self._handle, context and context._handle, byref(run)))
         if moe is not None and moe.statistics:
@@ -361,8 +362,8 @@ class Layer:
 
         tape        as the call left it; it is used up
         d_y         [..., d_out], float32: the derivatives by y, in the shape of y
-        gradients   arrays by tensor under the names of Layer's arguments, any of the layer's: float32 in the tensor's shape, any strides. They are
-                    overwritten, whatever they held. Of tanh_* scales the derivative is by the number before the tanh, of xielu's scalars before their
+        gradients   arrays by tensor under the names of Layer's arguments, any of the layer's: float32 in the tensor's shape, any strides; of an expert's
+                    own a stack, or a list of one for each of the first experts. They are overwritten, whatever they held. Of tanh_* scales the derivative is by the number before the tanh, of xielu's scalars before their
                     softplus
         accumulate  add to the gradients instead (d_x and d_residual are overwritten always)
         d_x         [..., d_model], float32, or None: the derivatives by x are written to it. It may be d_y
@@ -385,7 +386,8 @@ class Layer:
         Raises InvalidError, UnsupportedError (a layer that is not trainable, not float32), NoMemoryError, BusyError (the context)."""
         context = context_for(threads, context)
         arrays = {known(name): given_tensor(value, name) for name, value in tensors.items()}
-        check(lib.ffn_layer_update(self._handle, context and context._handle, views(arrays), len(arrays)))
+        found = views(arrays)
+        check(lib.ffn_layer_update(self._handle, context and context._handle, found, len(found)))
 
     def reserve(self, tokens: int, *, threads: Optional[int] = None, context: Optional[Context] = None) -> None:
         """Allocates the scratch memory that calls with the same threads or context on up to `tokens` tokens need: those then cannot fail for want
@@ -436,4 +438,5 @@ class Layer:
         The names are those of Layer's arguments. The arrays have their shapes, float32, any strides (an array.T, rows of a fused matrix), and must
         not overlap. Nothing is written unless all are right. Raises InvalidError (also for a tensor that the layer does not have), UnsupportedError."""
         arrays = writable(tensors)
-        check(lib.ffn_layer_read(self._handle, views(arrays), len(arrays)))
+        found = views(arrays)
+        check(lib.ffn_layer_read(self._handle, found, len(found)))

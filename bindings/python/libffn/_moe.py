@@ -153,16 +153,16 @@ class Routing:
     experts  how many there are: 1 to 512
     mask     [...], bool or uint8, or None: 0 is padding, which goes to no expert and counts for nothing
 
-    The arrays are used where they are: both contiguous, ids and weights writable. The functions of libffn.moe make routings; limit and second_expert
-    change one in place."""
+    The arrays are used where they are: both contiguous, ids and weights writable, and the same as long as the routing lives (their numbers may be
+    changed). The functions of libffn.moe make routings; limit and second_expert change one in place."""
 
     def __init__(self, ids: ArrayLike, weights: ArrayLike, experts: int, mask: Optional[ArrayLike] = None) -> None:
-        self.ids: Int32 = as_dense(ids, "ids", np.int32, written=True)
-        self.weights: Float32 = as_dense(weights, "weights", F32, written=True)
-        if self.ids.ndim == 0 or self.ids.shape != self.weights.shape:
-            raise InvalidError(f"the shapes of ids and weights are {self.ids.shape} and {self.weights.shape}, must be one: (..., top_k)")
-        self.experts = experts
-        self.mask = as_mask(mask, self.ids.shape[:-1])
+        self._ids: Int32 = as_dense(ids, "ids", np.int32, written=True)
+        self._weights: Float32 = as_dense(weights, "weights", F32, written=True)
+        if self._ids.ndim == 0 or self._ids.shape != self._weights.shape:
+            raise InvalidError(f"the shapes of ids and weights are {self._ids.shape} and {self._weights.shape}, must be one: (..., top_k)")
+        self._experts = integer(experts, "experts", INT64)
+        self._mask = as_mask(mask, self._ids.shape[:-1])
 
     @classmethod
     def empty(cls, leading: tuple[int, ...], top_k: int, experts: int, mask: Optional[ArrayLike] = None) -> Routing:
@@ -171,22 +171,38 @@ class Routing:
         return cls(np.full(shape, NO_EXPERT, np.int32), np.zeros(shape, F32), experts, mask)
 
     @property
+    def ids(self) -> Int32:
+        return self._ids
+
+    @property
+    def weights(self) -> Float32:
+        return self._weights
+
+    @property
+    def experts(self) -> int:
+        return self._experts
+
+    @property
+    def mask(self) -> Optional[npt.NDArray[Any]]:
+        return self._mask
+
+    @property
     def leading(self) -> tuple[int, ...]:
         """The shape of the tokens."""
-        return self.ids.shape[:-1]
+        return self._ids.shape[:-1]
 
     @property
     def top_k(self) -> int:
-        return int(self.ids.shape[-1])
+        return int(self._ids.shape[-1])
 
     def _struct(self) -> _abi.MoeRouting:
         return _abi.MoeRouting(
             tokens=math.prod(self.leading),
-            experts=integer(self.experts, "experts", INT64),
+            experts=self._experts,
             top_k=self.top_k,
-            ids=address(self.ids),
-            weights=address(self.weights),
-            mask=optional(self.mask),
+            ids=address(self._ids),
+            weights=address(self._weights),
+            mask=optional(self._mask),
         )
 
     def limit(self, capacity: Capacity, *, threads: Optional[int] = None, context: Optional[Context] = None) -> None:
@@ -299,7 +315,7 @@ def route(
     logits          [..., experts], float32
     selection_bias  [experts]: chooses, and is in no weight. expert_scale [experts]: multiplies the weights
     scores          [..., experts], float32, contiguous: s of every token is written to it, for the losses
-    mask            [...], bool or uint8: 0 is padding
+    mask            [...], bool or uint8: 0 is padding; `given` and `out` keep it. None: theirs
     given           a Routing whose ids are taken as they are: its weights are written, and it is given back. After one of two choices was dropped, the
                     other's normalised weight is 1
     out             a Routing that is written, and given back. Without both: a new one
@@ -315,7 +331,7 @@ def route(
     if (routing.leading, routing.top_k, routing.experts) != (leading, top_k, experts):
         raise InvalidError(f"the routing is for {routing.leading} tokens, {routing.top_k} of {routing.experts} experts, not {leading}, {top_k} of {experts}")
     if mask is not None:
-        routing.mask = as_mask(mask, leading)
+        routing._mask = as_mask(mask, leading)
     written = shaped(scores, "scores", array.shape, written=True)
     bias, scale = shaped(selection_bias, "selection_bias", (experts,)), shaped(expert_scale, "expert_scale", (experts,))
     options = router._struct(0 if given is None else _abi.MoeRouterFlag.GIVEN_IDS)

@@ -94,7 +94,7 @@ class Call:
     counts: Optional[ArrayLike] = None
     statistics: Any = None
 
-    def _struct(self, leading: tuple[int, ...], experts: int, top_k: int) -> tuple[_abi.MoeRun, list[Any]]:
+    def _struct(self, leading: tuple[int, ...], experts: int, top_k: int, given_ids: bool) -> tuple[_abi.MoeRun, list[Any]]:
         """For the library; and arrays that must outlive the call."""
         if self.routing is not None:
             top_k = self.routing.top_k
@@ -113,7 +113,10 @@ class Call:
         for name, array in arrays.items():
             setattr(run, name, optional(array))
         if self.routing is not None:
-            run.routing = pointer(self.routing._struct())
+            routing = self.routing._struct()
+            if given_ids:
+                routing.weights = None
+            run.routing = pointer(routing)
         if self.statistics:
             run.statistics = pointer(_abi.MoeStatistics())
         return run, list(arrays.values())

@@ -87,12 +87,19 @@ def shapes_of(info: _abi.LayerInfo) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def writable(tensors: Mapping[str, ArrayLike]) -> dict[str, Float32]:
-    """Arrays of the caller's that tensors are written to. What else they must be, the library says."""
-    arrays = {}
+def _target(value: ArrayLike, name: str) -> Float32:
+    array = as_float32(value, name, written=True)
+    if array.size > 1 and not any(array.strides):
+        raise InvalidError(f"the strides of {name} let elements share an address")
+    return array.reshape(1) if array.ndim == 0 else array
+
+
+def writable(tensors: Mapping[str, ArrayLike]) -> dict[str, Union[Float32, list[Float32]]]:
+    """Arrays of the caller's that tensors are written to, of an expert's own also lists. What else they must be, the library says."""
+    arrays: dict[str, Union[Float32, list[Float32]]] = {}
     for name, value in tensors.items():
-        array = as_float32(value, known(name), written=True)
-        if array.size > 1 and not any(array.strides):
-            raise InvalidError(f"the strides of {name} let elements share an address")
-        arrays[name] = array.reshape(1) if array.ndim == 0 else array
+        if isinstance(value, (list, tuple)) and name in EXPERT_ROLES:
+            arrays[name] = [_target(one, f"{name}[{i}]") for i, one in enumerate(value)]
+        else:
+            arrays[name] = _target(value, known(name))
     return arrays

@@ -272,6 +272,51 @@ def test_a_routing_of_ones_own_shared_and_identity_experts_and_padding(random):
         layer(x[0], moe=moe.Call(routing=moe.Routing(ids, weights, EXPERTS + 1)))
 
 
+def test_a_call_may_bring_the_ids_alone(random):
+    """Hash routing: the ids are the call's, the weights the router's."""
+    tensors, router, x = experts(random), random(EXPERTS, D_MODEL), random(4, D_MODEL)
+    layer = libffn.Layer(**tensors, activation="silu", router=router, moe=moe.Mixture(2, given_ids=True))
+    hashed = moe.hash_routing(np.array([2, 0, 1, 2]), np.array([[1, 2], [3, 0], [7, 5]], np.int32), EXPERTS)
+    hashed.weights[...] = np.nan  # not read
+    told = moe.Call(routing=hashed, weights=np.empty((4, 2), np.float32))
+    y = layer(x, moe=told)
+    weights = taken(softmax(x.astype(np.float64) @ router.T.astype(np.float64)), hashed.ids)
+    np.testing.assert_allclose(told.weights, weights, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(y, mixture(x, hashed.ids, weights, tensors), rtol=0, atol=2e-5)
+    with pytest.raises(libffn.InvalidError, match="rout"):
+        layer(x)
+
+
+def test_the_arrays_of_a_routing_stay_its_own(random):
+    routing = moe.route(random(TOKENS, EXPERTS), 2)
+    for name, value in (("ids", np.zeros((1, 2), np.int64)), ("weights", np.zeros(1)), ("mask", np.zeros(1, bool)), ("experts", 9)):
+        with pytest.raises(AttributeError):
+            setattr(routing, name, value)
+    with pytest.raises(libffn.InvalidError, match="experts is -1"):
+        moe.Routing(routing.ids, routing.weights, -1)
+
+
+def test_experts_one_by_one(random):
+    """Gradients and tensors of each expert in an array of its own."""
+    tensors, router, x, d_y = experts(random), random(EXPERTS, D_MODEL), random(3, D_MODEL), random(3, D_MODEL)
+    layer, tape = libffn.Layer(**tensors, activation="silu", router=router, moe=moe.Mixture(2), trainable=True), libffn.Tape()
+    stacks = {name: np.full_like(array, np.nan) for name, array in tensors.items()}
+    single = {name: [np.full_like(one, np.nan) for one in array] for name, array in tensors.items()}
+    for gradients in (stacks, single):
+        layer(x, tape=tape)
+        layer.backward(tape, d_y, gradients)
+    for name, stack in stacks.items():
+        np.testing.assert_array_equal(np.stack(single[name]), stack)
+    for change in (0, 1):
+        now = {name: array + np.float32(change) for name, array in tensors.items()}
+        layer.update(**{name: list(array) for name, array in now.items()})
+        layer.read(**single)
+        for name, array in now.items():
+            np.testing.assert_array_equal(np.stack(single[name]), array)
+    with pytest.raises(libffn.UnsupportedError, match=r"up\[1\] is of"):
+        layer.read(up=[np.zeros((D_FF, D_MODEL), np.float32), np.zeros((D_FF, D_MODEL))])
+
+
 def test_wrong_mixtures_are_refused_with_a_sentence(random):
     tensors, router = experts(random), random(EXPERTS, D_MODEL)
     for wrong, sentence in (

@@ -74,7 +74,8 @@ impl Layer {
         let mut layer = Layer { raw, widths: Widths::default(), _allocator: kept };
         let info = layer.info();
         let (d_model, d_out) = (info.d_model(), info.d_out());
-        layer.widths = Widths { d_model, d_out, experts: info.experts() + info.identity_experts(), top_k: info.top_k() };
+        let (experts, top_k) = (info.experts() + info.identity_experts(), info.top_k());
+        layer.widths = Widths { d_model, d_out, experts, top_k, given_ids: options.get_moe().is_some_and(Mixture::given_ids) };
         Ok(layer)
     }
 

@@ -33,6 +33,7 @@
 //! - A layer made with [`LayerFlags::TRAINABLE`] is trained: [`Layer::record`] runs it onto a [`Tape`], [`Recorded::backward`] gives gradients,
 //!   [`adamw_step`] and [`Layer::update`] take the step. [`Stats`], [`tensor_health`] and [`update_ratio`] tell whether it goes well.
 //! - [`moe`] has the routers of mixtures of experts, their helpers and losses; [`LayerOptions::moe`] makes a layer a mixture.
+//! - [`Conv`] is the layer whose two products reach along the sequence.
 //! - Strides are in bytes.
 //! - A failure is an [`Error`] with the library's status and sentence, and nothing else has happened. The library never prints, never aborts,
 //!   and changes no global state. What the borrow checker rules out is not asked at run time: arrays that overlap, a context used twice.

@@ -169,6 +169,10 @@ impl RouterOptions {
         self.0.flags |= sys::FFN_MOE_GIVEN_IDS;
         self
     }
+
+    pub(crate) fn takes_ids(&self) -> bool {
+        self.0.flags & sys::FFN_MOE_GIVEN_IDS != 0
+    }
 }
 
 impl Default for RouterOptions {

@@ -3,7 +3,7 @@ use std::mem::size_of;
 use std::ptr::{null, null_mut};
 
 use crate::moe::{check_length, count, CapacityOptions, RouterOptions, Routing, SecondOptions, Statistics};
-use crate::{constants::constants, sys, Norm, Result};
+use crate::{constants::constants, run::Widths, sys, Norm, Result};
 
 constants! {
     /// How experts are chosen.
@@ -114,6 +114,11 @@ impl Mixture {
         self
     }
 
+    /// Whether each run brings ids, without weights.
+    pub(crate) fn given_ids(&self) -> bool {
+        self.router.as_ref().is_some_and(RouterOptions::takes_ids)
+    }
+
     /// For the C interface: it points into self.
     pub(crate) fn raw(&self) -> sys::ffn_moe_options_t {
         let mut raw = self.raw;
@@ -200,8 +205,8 @@ impl<'x, 'y> Dispatch<'x, 'y> {
     }
 
     /// For the C interface: every array is as long as the run's tokens and the layer's experts ask.
-    pub(crate) fn describe(self, tokens: usize, experts: usize, top_k: usize) -> Result<Particular> {
-        let top_k = self.routing.map_or(top_k, Routing::top_k);
+    pub(crate) fn describe(self, tokens: usize, widths: &Widths) -> Result<Particular> {
+        let (experts, top_k) = (widths.experts, self.routing.map_or(widths.top_k, Routing::top_k));
         if let Some(routing) = self.routing {
             check_length("the routing's mask or ids", routing.tokens(), tokens, 1)?;
         }
@@ -229,7 +234,11 @@ impl<'x, 'y> Dispatch<'x, 'y> {
             statistics: self.statistics.map_or(null_mut(), |statistics| &mut statistics.0),
             ..Default::default()
         };
-        Ok(Particular { run, routing: self.routing.map(Routing::raw) })
+        let mut routing = self.routing.map(Routing::raw);
+        if let (Some(routing), true) = (&mut routing, widths.given_ids) {
+            routing.weights = null_mut();
+        }
+        Ok(Particular { run, routing })
     }
 }
 

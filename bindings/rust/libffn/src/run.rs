@@ -130,7 +130,7 @@ impl<'x, 'y> Run<'x, 'y> {
         };
         let particular = match self.moe {
             None => None,
-            Some(dispatch) => Some(dispatch.describe(batch.saturating_mul(length), widths.experts, widths.top_k)?),
+            Some(dispatch) => Some(dispatch.describe(batch.saturating_mul(length), widths)?),
         };
         let given = sys::ffn_run_t {
             struct_size: std::mem::size_of::<sys::ffn_run_t>() as u32,
@@ -157,6 +157,7 @@ pub(crate) struct Widths {
     pub(crate) d_out: usize,
     pub(crate) experts: usize, // identity experts included; 0: no mixture
     pub(crate) top_k: usize,
+    pub(crate) given_ids: bool, // runs bring ids, and the layer makes their weights
 }
 
 fn count(name: &str, number: usize) -> Result<i64> {

@@ -338,6 +338,26 @@ fn a_run_may_bring_its_routing() {
     assert_eq!(untouched, [7.0; TOKENS * WIDTH]);
 }
 
+#[test]
+fn a_run_may_bring_the_ids_alone() {
+    let case = Experts::new();
+    let mut mixture = Mixture::new(2);
+    mixture.router(RouterOptions::new().given_ids());
+    let layer = Layer::new(&Experts::options(&mixture), &case.stacks()).unwrap();
+    let (mut ids, mut not_read, mut y) = ([0; 2 * TOKENS], [f32::NAN; 2 * TOKENS], [0.0; TOKENS * WIDTH]);
+    let mut routing = Routing::new(EXPERTS, 2, &mut ids, &mut not_read).unwrap();
+    moe::hash(&[0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1], &[1, 2, 3, 0, 7, 5], &mut routing).unwrap();
+    let mut weights = [0.0; 2 * TOKENS];
+    layer.run(Run::new(&case.x, &mut y).moe(Dispatch::new().routing(&routing).weights(&mut weights))).unwrap();
+    let ids = routing.ids().to_vec();
+    for (t, x) in case.x.chunks(WIDTH).enumerate() {
+        let z: Vec<f32> = case.router.chunks(WIDTH).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum()).collect();
+        let s = softmax(&z);
+        assert_close(&weights[2 * t..][..2], &[s[ids[2 * t] as usize], s[ids[2 * t + 1] as usize]], 1e-5);
+    }
+    assert_close(&y, &case.y(&ids, &weights, 2), 1e-5);
+}
+
 #[track_caller]
 fn refused<T>(outcome: Result<T, Error>, words: &str) {
     let error = outcome.err().expect("refused");
