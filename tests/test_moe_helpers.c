@@ -161,9 +161,9 @@ static void hash_refuses_what_is_not_in_the_table(void **state)
     token = -1;
     assert_refused(ffn_moe_hash(&token, 3, table, &routing), FFN_INVALID, "token_ids[0] is -1", "token");
     token = 1;
-    assert_refused(ffn_moe_hash(&token, 3, table, &routing), FFN_INVALID, "row of the table 1 has expert 2 twice", "table");
+    assert_refused(ffn_moe_hash(&token, 3, table, &routing), FFN_INVALID, "table row 1 has expert 2 twice", "table");
     token = 2;
-    assert_refused(ffn_moe_hash(&token, 3, table, &routing), FFN_INVALID, "row of the table 2 is 7|0 to 5", "table");
+    assert_refused(ffn_moe_hash(&token, 3, table, &routing), FFN_INVALID, "table row 2 is 7|0 to 5", "table");
     assert_refused(ffn_moe_hash(&token, 0, table, &routing), FFN_INVALID, "vocabulary is 0", "vocabulary");
     assert_refused(ffn_moe_hash(&token, INT64_MAX, table, &routing), FFN_INVALID, "table reaches beyond", "vocabulary");
     assert_refused(ffn_moe_hash(NULL, 3, table, &routing), FFN_INVALID, "token_ids is NULL", "token_ids");

@@ -319,7 +319,7 @@ enum {
  * library. Its calls take no lock that another context could hold, and no library besides this one takes part. */
 enum {
     FFN_ENGINE_AUTO = 0,  /* native where there are vector kernels (AVX2 and up): it measures ahead at every number of tokens, docs/performance.md.
-                             At the scalar level blas */
+                             At the scalar level, and for mixtures and convolutional layers that are trainable, blas */
     FFN_ENGINE_BLAS = 1,  /* cblas_sgemm and cblas_sgemv, with fused passes between them. Threads in the products are BLAS's own */
     FFN_ENGINE_NATIVE = 2 /* own kernels on panels of weights, packed once; at every level */
 };
@@ -481,9 +481,9 @@ typedef struct ffn_layer_info_t {
 FFN_API ffn_status_t ffn_layer_info(const ffn_layer_t *layer, ffn_layer_info_t *info);
 
 /* Gives weights back: writes the tensors named by role into the caller's arrays (data, shape, stride as in ffn_layer_options_t; any subset; each
- * role at most once, of each expert; stacks of any experts), exactly the numbers that ffn_layer_create was given. Nothing is written unless all are right. A view in which two
- * elements could share an address (stride 0, or one smaller than what it steps over) is refused; two views must not overlap. Interleaved and
- * transposed views are fine. Statuses: FFN_INVALID (also a role that the layer does not have), FFN_UNSUPPORTED (dtype). */
+ * role at most once, of each expert; stacks of any experts), exactly the numbers that ffn_layer_create was given. Nothing is written unless all are
+ * right. A view in which two elements could share an address (stride 0, or one smaller than what it steps over) is refused; two views must not
+ * overlap. Interleaved and transposed views are fine. Statuses: FFN_INVALID (also a role that the layer does not have), FFN_UNSUPPORTED (dtype). */
 FFN_API ffn_status_t ffn_layer_read(const ffn_layer_t *layer, const ffn_tensor_t *tensors, uint64_t tensor_count);
 
 /* The d_ff that gives a gated layer (three matrices) the parameters of a dense one (two): 2/3 d_ff, rounded up to a multiple of `multiple`
@@ -627,8 +627,8 @@ typedef struct ffn_conv_options {
     const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied */
 } ffn_conv_options_t;
 
-/* Makes a convolutional layer, as ffn_layer_create makes a layer. *conv is NULL on failure. Its engine is blas where it is trainable; else native is
- * as good a choice as for a layer. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED, FFN_BUSY. */
+/* Makes a convolutional layer, as ffn_layer_create makes a layer. *conv is NULL on failure. A trainable one
+ * has the blas engine (native is FFN_UNSUPPORTED), any other the one that a layer would have. Statuses: FFN_INVALID, FFN_NO_MEMORY, FFN_UNSUPPORTED, FFN_BUSY. */
 FFN_API ffn_status_t ffn_conv_create(ffn_context_t *context, const ffn_conv_options_t *options, ffn_conv_t **conv);
 
 /* Frees it. NULL is fine. No call may be using it. */

@@ -257,6 +257,7 @@ public:
     }
 
     ffn_status_t try_reserve(const ffn_layer_t *layer, std::int64_t tokens) noexcept {
+        tokens_ = 0; /* what was recorded is lost */
         return detail::told(ffn_tape_reserve(get(), layer, tokens));
     }
 
@@ -267,7 +268,7 @@ public:
 
 private:
     friend class layer;
-    std::size_t tokens_ = 0; /* that layer::record recorded */
+    std::size_t tokens_ = 0; /* that layer::record recorded: what else records is not seen */
 };
 
 /* ----------------------------------------------------------------- Layers */
@@ -320,7 +321,7 @@ public:
         return status;
     }
 
-    /* The backward pass of what try_record recorded, from the derivatives of a loss by y, as many as y had: those by x go into d_x, as many as x had
+    /* The backward pass of what try_record recorded (after a try_run onto the tape: the form with options), from the derivatives of a loss by y, as many as y had: those by x go into d_x, as many as x had
      * (it may be d_y; empty: not wanted), those by tensors into `gradients`, by role. accumulate adds to what the gradients hold. */
     ffn_status_t try_backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, bool accumulate = false,
                               context *in = nullptr) const noexcept {

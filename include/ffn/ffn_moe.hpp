@@ -9,7 +9,8 @@
  *     ffn::moe_routing routing(8, 2, ids, weights);                     8 experts, 2 of each token
  *     ffn::moe_route(ffn::moe_router_options(), logits, routing);
  *
- * Arrays that may be absent are empty spans. What has no function here (noise, sparse mixer, hash routing) is used as in C.
+ * Arrays that may be absent are empty spans. What has no function here (jitter and noise, sparse mixer, hash routing, the
+ * z-loss, ffn_moe_backward_t) is used as in C.
  */
 #ifndef FFN_FFN_MOE_HPP
 #define FFN_FFN_MOE_HPP

@@ -80,7 +80,7 @@ static ffn_status_t check_hash(const int64_t *token_ids, int64_t vocabulary, con
         if (routing->mask && !routing->mask[token]) continue;
         if (id < 0 || id >= vocabulary)
             return ffni_fail(FFN_INVALID, "token_ids[%" PRId64 "] is %" PRId64 ", must be 0 to %" PRId64, token, id, vocabulary - 1);
-        status = ffni_moe_check_row(table + id * routing->top_k, routing->top_k, routing->experts, "row of the table", id);
+        status = ffni_moe_check_row(table + id * routing->top_k, routing->top_k, routing->experts, "table row", id);
     }
     return status;
 }
