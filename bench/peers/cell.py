@@ -45,6 +45,11 @@ class Cell:
         """How far the limits' upper quartiles are above the best medians of the whole run, which on a quiet machine is little: 1 is not at all."""
         return max(self.quantile(name, 0.75) / self.best[self.best_key(name)] for name in LIMITS)
 
+    @property
+    def bytes(self):
+        """Of the weights that a run reads."""
+        return self.shape.bytes
+
     def best_key(self, name):
         return name, self.level, self.threads, self.shape if name == "read" else None
 
@@ -67,6 +72,11 @@ class Cell:
     def share_of_minima(self, engine):
         return max(self.limits(0).values()) / self.minimum(engine)
 
+    def times_as_long(self, engine, other):
+        """How many times as long as the other the engine takes: the median over the rounds."""
+        rounds = zip(self.times[engine], self.times[other])
+        return float(np.median([np.median(one) / np.median(two) for one, two in rounds]))
+
     @property
     def own(self):
         """libffn's engine that the cell is about: native, where it was measured."""
@@ -78,11 +88,10 @@ class Cell:
         return min((name for name in PEERS if name in self.times), key=self.median, default=None)
 
     def ratio(self):
-        """How many times as long as libffn the best peer takes: the median over the rounds."""
+        """How many times as long as libffn the best peer takes."""
         if not self.own or not self.peer:
             return None
-        rounds = zip(self.times[self.peer], self.times[self.own])
-        return float(np.median([np.median(peer) / np.median(own) for peer, own in rounds]))
+        return self.times_as_long(self.peer, self.own)
 
     def short(self):
         """What this cell falls short of, in words; empty if it does not."""

@@ -37,6 +37,10 @@ class Shape:
     def bytes(self):
         return 4 * self.numbers
 
+    def arguments(self, max_tokens):
+        """What a worker is told, behind its variant and the folder."""
+        return [self.d_model, self.d_ff, self.activation, int(self.gated), max_tokens]
+
     def flop(self, tokens):
         return 2 * self.numbers * tokens
 

@@ -65,22 +65,23 @@ def prepare_cell(workers, tokens, threads, right):
 
 
 def time_cell(counts, rounds):
-    """{engine: rounds of seconds of each run}. Fewer rounds than asked for where the cell would take long."""
-    times, begin = {worker.name: [] for worker in counts}, time.monotonic()
+    """{engine, or what else a turn times: rounds of seconds of each run}. Fewer rounds than asked for where the cell would take long."""
+    times, begin = {}, time.monotonic()
     for done in range(rounds):
         if done >= LEAST_ROUNDS and (time.monotonic() - begin) * (done + 1) / done > SECONDS_PER_CELL:
             break
         for worker, count in counts.items():
-            times[worker.name].append(worker.run(count))
+            for what, seconds in worker.turn(count).items():
+                times.setdefault(what, []).append(seconds)
     return times
 
 
-def measure_cell(workers, shape, level, tokens, threads, settings, right, best):
+def measure_cell(workers, shape, level, tokens, threads, settings, right, best, kind=Cell):
     """The cell, timed again if something else ran meanwhile: of the tries the one that was disturbed least."""
     counts, tries = prepare_cell(workers, tokens, threads, right), []
     while not tries or tries[-1].disturbed and len(tries) < TRIES:
         times = time_cell(counts, settings.rounds)
-        tries.append(Cell(shape, level, tokens, threads, times, {w.name: w.form for w in workers}, {w.name: w.error for w in workers}, best))
+        tries.append(kind(shape, level, tokens, threads, times, {w.name: w.form for w in workers}, {w.name: w.error for w in workers}, best))
     return min(tries, key=lambda cell: cell.disturbance)
 
 

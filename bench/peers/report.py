@@ -23,7 +23,7 @@ def rows(cell):
         quantiles = [f"{cell.quantile(engine, share):.4e}" for share in (0.5, 0.25, 0.75, 0)]
         yield [cell.level, shape.name, shape.d_model, shape.d_ff, shape.activation, int(shape.gated), int(shape.bias), cell.tokens, cell.threads, engine,
                cell.forms[engine], len(times), sum(map(len, times)), *quantiles, "" if error is None else f"{error:.1e}", f"{cell.limit:.4e}", cell.bound,
-               f"{shape.flop(cell.tokens) / limits['FLOP']:.4e}", f"{shape.bytes / limits['bytes']:.4e}",
+               f"{shape.flop(cell.tokens) / limits['FLOP']:.4e}", f"{cell.bytes / limits['bytes']:.4e}",
                *([""] * 2 if engine in LIMITS else [f"{cell.share(engine):.3f}", f"{cell.share_of_minima(engine):.3f}"]), f"{cell.disturbance:.2f}"]
 
 
@@ -120,13 +120,17 @@ def short_cells(cells):
     return lines + [f"| {cell.shape.name} | {cell.level} | {cell.threads} | {cell.tokens} | {cell.own} | {'; '.join(words)} |" for cell, words in short]
 
 
-def replace_between(page, lines):
+def replace_between(page, lines, begin=BEGIN, end=END):
     text = page.read_text()
-    head, found, rest = text.partition(BEGIN)
-    _, closed, tail = rest.partition(END)
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
     if not found or not closed:
         raise SystemExit(f"{page} does not have the two lines between which the tables go")
-    page.write_text(head + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END + tail)
+    page.write_text(head + begin + "\n\n" + "\n".join(lines) + "\n\n" + end + tail)
+
+
+def write_tsv(path, cells):
+    path.write_text("\n".join("\t".join(map(str, row)) for row in [COLUMNS] + [row for cell in cells for row in rows(cell)]) + "\n")
 
 
 def write(cells, extra_lines, settings):
@@ -134,7 +138,7 @@ def write(cells, extra_lines, settings):
     if not cells:
         return
     tsv = settings.output / "peers.tsv"
-    tsv.write_text("\n".join("\t".join(map(str, row)) for row in [COLUMNS] + [row for cell in cells for row in rows(cell)]) + "\n")
+    write_tsv(tsv, cells)
     import plots  # takes matplotlib, which is slow to load
     folder = DOCS if settings.docs else settings.output
     names = plots.draw([cell for cell in cells if cell.level == "best"], folder)

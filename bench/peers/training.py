@@ -152,13 +152,6 @@ def load():
     return ", ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
-def write_docs(lines):
-    page = report.DOCS / "training.md"
-    text = page.read_text()
-    before, rest = text.split(BEGIN)
-    page.write_text(before + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END + rest.split(END)[1])
-
-
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench --peers --training", description="Measures training steps of libffn and of its peers.")
     parser.add_argument("--bin", type=Path, required=True, help=argparse.SUPPRESS)
@@ -208,7 +201,8 @@ def main():
     notes = ahead(cells)
     print("\n".join(notes))
     if settings.docs:
-        write_docs([f"{report.measured_on()} Rounds of a cell: {settings.rounds}. Load of the machine at the end: {load()}.", "", *HEAD, *lines, ""] + notes)
+        made = [f"{report.measured_on()} Rounds of a cell: {settings.rounds}. Load of the machine at the end: {load()}.", "", *HEAD, *lines, "", *notes]
+        report.replace_between(report.DOCS / "training.md", made, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The worker's side of the conversation.
  *
- *     worker VARIANT FOLDER D_MODEL D_FF ACTIVATION GATED MAX_TOKENS
+ *     worker VARIANT FOLDER D_MODEL D_FF ACTIVATION GATED MAX_TOKENS [EXPERTS TOP_K]
  *
- * FOLDER has x, up, gate, down, up_bias and down_bias as raw float32 (a missing file: the layer has none), for training d_y too. The worker says
- * "ready", then answers each line of standard input with one of its own; "unavailable SENTENCE" is an answer to all:
+ * FOLDER has x, up, gate, down, up_bias and down_bias as raw float32 (a missing file: the layer has none), for training d_y too; for a mixture router,
+ * ids (int32) and weights. The worker says "ready", then answers each line of standard input with one of its own; "unavailable SENTENCE" is an answer to all:
  *
  *     prepare TOKENS THREADS FILE   runs once, writes y into FILE          -> ok FORM      (training: y, d_x, d_up, d_gate, d_down)
  *     choose WHAT                   what runs do from now on               -> ok
@@ -66,11 +66,30 @@ static void place_training(layer_t *layer, const char *folder) {
     layer->d_down = worker_floats(matrix);
 }
 
-static layer_t read_layer(char **argv) {
+static void place_choices(layer_t *layer, const char *folder) {
+    _Static_assert(sizeof(float) == sizeof(int32_t), "files of both are alike");
+    layer->router = mapped(folder, "router", layer->experts * layer->d_model);
+    layer->ids = (const void *)mapped(folder, "ids", layer->max_tokens * layer->top_k);
+    layer->weights = mapped(folder, "weights", layer->max_tokens * layer->top_k);
+    if (!layer->router || !layer->ids || !layer->weights) worker_fail("%s lacks a file of the mixture's", folder);
+}
+
+int64_t worker_networks(const layer_t *layer, int64_t tokens) {
+    if (!layer->top_k) return 1;
+    int64_t networks = 0;
+    for (int64_t expert = 0; expert < layer->experts; expert++) {
+        int64_t slot = 0;
+        while (slot < tokens * layer->top_k && layer->ids[slot] != expert) slot++;
+        networks += slot < tokens * layer->top_k;
+    }
+    return networks;
+}
+
+static layer_t read_layer(int argc, char **argv) {
     const char *folder = argv[2];
     layer_t layer = {.d_model = atoll(argv[3]), .d_ff = atoll(argv[4]), .activation = argv[5], .gated = atoi(argv[6]) != 0,
-                     .max_tokens = atoll(argv[7])};
-    int64_t matrix = layer.d_model * layer.d_ff;
+                     .max_tokens = atoll(argv[7]), .experts = argc > 8 ? atoll(argv[8]) : 1, .top_k = argc > 8 ? atoll(argv[9]) : 0};
+    int64_t matrix = layer.experts * layer.d_model * layer.d_ff;
     layer.x = mapped(folder, "x", layer.max_tokens * layer.d_model);
     layer.up = mapped(folder, "up", matrix);
     layer.gate = mapped(folder, "gate", matrix);
@@ -79,6 +98,7 @@ static layer_t read_layer(char **argv) {
     layer.down_bias = mapped(folder, "down_bias", layer.d_model);
     layer.y = worker_floats(layer.max_tokens * layer.d_model);
     place_training(&layer, folder);
+    if (layer.top_k) place_choices(&layer, folder);
     if (!layer.x || !layer.up || !layer.down || !layer.gate == layer.gated) worker_fail("%s lacks a file", folder);
     return layer;
 }
@@ -203,8 +223,8 @@ static void answer_run(const engine_t *engine, const layer_t *layer, int count) 
 int worker_main(int argc, char **argv, const engine_t *engine) {
     char line[5000];
     int count;
-    if (argc != 8) worker_fail("usage: %s VARIANT FOLDER D_MODEL D_FF ACTIVATION GATED MAX_TOKENS", argv[0]);
-    layer_t layer = read_layer(argv);
+    if (argc != 8 && argc != 10) worker_fail("usage: %s VARIANT FOLDER D_MODEL D_FF ACTIVATION GATED MAX_TOKENS [EXPERTS TOP_K]", argv[0]);
+    layer_t layer = read_layer(argc, argv);
     const char *sentence = engine->start(&layer, argv[1]);
     if (sentence) {
         printf("unavailable %s\n", sentence);

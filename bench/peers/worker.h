@@ -13,6 +13,11 @@ typedef struct layer {
     const char *activation; /* relu, gelu or silu */
     const float *x, *up, *gate, *down, *up_bias, *down_bias;
     float *y; /* [max_tokens, d_model] */
+    /* A mixture: up, gate and down are [experts, ...], and tokens' choices are given, [max_tokens, top_k]. Else 1, 0, NULL. */
+    int64_t experts, top_k;
+    const float *router; /* [experts, d_model]; what chooses so */
+    const int32_t *ids;
+    const float *weights;
     /* Training: the derivatives by y that the driver gives, and those that a run leaves, in the shapes of what they are by. Else NULL. */
     const float *d_y;
     float *d_x, *d_up, *d_gate, *d_down;
@@ -33,6 +38,9 @@ typedef struct engine {
 
 /* A step of training calls it between its forward and its backward half. */
 void worker_forward_done(void);
+
+/* Networks whose weights so many tokens read: of a mixture, the experts that they chose. */
+int64_t worker_networks(const layer_t *layer, int64_t tokens);
 
 /* Serves until standard input ends: the whole main() of a worker. */
 int worker_main(int argc, char **argv, const engine_t *engine);

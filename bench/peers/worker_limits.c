@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The machine's own limits, as two more workers. Variant "peak": a run is so many FLOP, said in the form, of multiply-adds from registers on every
- * thread. Variant "read": a run reads as many bytes as the layer's weights have, a share on every thread. Huge pages where the system gives them. */
+ * thread. Variant "read": a run reads as many bytes as the layer's weights have - a mixture's: those of the experts that the tokens chose -, a share on
+ * every thread. Huge pages where the system gives them. */
 #include "worker.h"
 
 #include "base/error.h"
@@ -32,7 +33,7 @@ static peak_fn *peak;
 static read_fn *reader;
 static bool is_peak;
 static float *numbers;
-static int64_t count;
+static int64_t network_count, count; /* numbers of a network, and of all that a run reads */
 static int read_form, prepared_threads;
 static cpu_set_t allowed; /* processors of the process */
 static float sink[64 * 1024]; /* threads write far from each other */
@@ -44,13 +45,14 @@ static const char *start(const layer_t *layer, const char *variant) {
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
         if (levels[i].isa == kernels->isa) peak = levels[i].peak, reader = levels[i].read;
     is_peak = !strcmp(variant, "peak");
-    count = layer->d_model * layer->d_ff * (2 + layer->gated) / ALIGNED * ALIGNED;
+    network_count = layer->d_model * layer->d_ff * (2 + layer->gated) / ALIGNED * ALIGNED;
     if (is_peak) return NULL;
-    size_t size = (size_t)count * sizeof(float);
+    int64_t most = layer->experts * network_count;
+    size_t size = (size_t)most * sizeof(float);
     numbers = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (numbers == MAP_FAILED) worker_fail("out of memory");
     madvise(numbers, size, MADV_HUGEPAGE); /* refused: then without */
-    for (int64_t i = 0; i < count; i++) numbers[i] = 1; /* not one page of zeros, mapped many times */
+    for (int64_t i = 0; i < most; i++) numbers[i] = 1; /* not one page of zeros, mapped many times */
     return NULL;
 }
 
@@ -79,8 +81,8 @@ static void run_limit(const layer_t *layer, int form) {
 }
 
 static const char *prepare(const layer_t *layer, int64_t tokens, int threads, char form[FORM_LENGTH]) {
-    (void)tokens;
     if (threads > 1024) return "more than 1024 threads";
+    count = network_count * worker_networks(layer, tokens);
     prepared_threads = threads;
     if (threads > 1) {
 #pragma omp parallel num_threads(prepared_threads)

@@ -50,7 +50,7 @@ class Worker:
         program, variant = self.engines[name]
         program = program.format(bin=bin_folder)
         command = [sys.executable, program] if program.endswith(".py") else [program]
-        command += [variant, folder, shape.d_model, shape.d_ff, shape.activation, int(shape.gated), max_tokens]
+        command += [variant, folder, *shape.arguments(max_tokens)]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=environment(level))
 
@@ -89,6 +89,10 @@ class Worker:
         if not can:
             raise WorkerFailure(f"{self.name}: {times}")
         return [float(time) for time in times.split()]
+
+    def turn(self, count):
+        """{what is timed: seconds of each run}, of a round."""
+        return {self.name: self.run(count)}
 
     def stop(self):
         self.process.stdin.close()
