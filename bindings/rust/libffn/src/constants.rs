@@ -39,6 +39,24 @@ macro_rules! constants {
 }
 pub(crate) use constants;
 
+/// Constants that are or-ed.
+macro_rules! flags {
+    ($(#[$about:meta])* $name:ident { $($constants:tt)* }) => {
+        $crate::constants::constants! {
+            $(#[$about])*
+            $name(u32) { $($constants)* }
+        }
+
+        impl std::ops::BitOr for $name {
+            type Output = Self;
+            fn bitor(self, other: Self) -> Self {
+                $name(self.0 | other.0)
+            }
+        }
+    };
+}
+pub(crate) use flags;
+
 constants! {
     /// What a tensor is to the layer, with its shape. Matrices are always described as \[out, in\].
     Role(u32) {
@@ -264,21 +282,14 @@ constants! {
     }
 }
 
-constants! {
+flags! {
     /// Switches of a layer, to be or-ed.
-    LayerFlags(u32) {
+    LayerFlags {
         /// c = tanh(tensor).
         TANH_BRANCH_SCALE = FFN_LAYER_TANH_BRANCH_SCALE,
         /// a = tanh(tensor).
         TANH_RESIDUAL_SCALE = FFN_LAYER_TANH_RESIDUAL_SCALE,
         /// It may be recorded, run with dropout, and updated.
         TRAINABLE = FFN_LAYER_TRAINABLE,
-    }
-}
-
-impl std::ops::BitOr for LayerFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        LayerFlags(self.0 | other.0)
     }
 }

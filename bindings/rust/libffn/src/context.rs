@@ -165,3 +165,11 @@ fn context_info(context: *mut sys::ffn_context_t) -> Result<ContextInfo> {
     check(unsafe { sys::ffn_context_info(context, &mut info) })?;
     Ok(ContextInfo(info))
 }
+
+/// A call with a context's handle, or NULL.
+pub(crate) fn lend<T>(context: Option<&mut Context>, call: impl FnOnce(*mut sys::ffn_context_t) -> T) -> T {
+    match context {
+        Some(context) => context.lend(call),
+        None => call(null_mut()),
+    }
+}

@@ -4,9 +4,13 @@ use std::mem::{size_of, size_of_val};
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
-use crate::moe::{check_length, count, lend};
+use crate::checks::{check_length, check_optional, count, pointer};
+use crate::context::lend;
 use crate::{
-    allocator, constants::constants, error::check, sys, Activation, Allocator, Backward, Context, Dropout, Engine, Error, Isa, Result, Role,
+    allocator,
+    constants::{constants, flags},
+    error::check,
+    sys, Activation, Allocator, Backward, Context, Dropout, Engine, Error, Isa, Result, Role,
 };
 use crate::{Tape, Tensor, TensorMut};
 
@@ -28,20 +32,13 @@ constants! {
         ALL = FFN_CONV_MASK_ALL,
     }
 }
-constants! {
+flags! {
     /// Switches of a convolutional layer, to be or-ed.
-    ConvFlags(u32) {
+    ConvFlags {
         /// Each convolution is multiplied by k^-1/2.
         SCALE_BY_TAPS = FFN_CONV_SCALE_BY_TAPS,
         /// It may be recorded, run with dropout, and updated.
         TRAINABLE = FFN_CONV_TRAINABLE,
-    }
-}
-
-impl std::ops::BitOr for ConvFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        ConvFlags(self.0 | other.0)
     }
 }
 
@@ -304,16 +301,14 @@ impl<'x, 'y> ConvRun<'x, 'y> {
             return Err(Error::invalid(format!("x has {} numbers, must have {} sequences of rows of {d_model}", self.x.len(), self.batch)));
         }
         check_length("y", self.y.len(), rows, d_out)?;
-        if let Some(mask) = self.mask {
-            check_length("mask", mask.len(), rows, 1)?;
-        }
+        check_optional("mask", self.mask, rows, 1)?;
         Ok(sys::ffn_conv_run_t {
             struct_size: size_of::<sys::ffn_conv_run_t>() as u32,
             batch: count(self.batch),
             length: count(length),
             x: self.x.as_ptr().cast(),
             y: self.y.as_mut_ptr().cast(),
-            mask: self.mask.map_or(null(), <[u8]>::as_ptr),
+            mask: pointer(self.mask),
             dropout: self.dropout.map_or(null(), |dropout| dropout.raw()),
             ..Default::default()
         })

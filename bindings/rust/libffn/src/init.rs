@@ -1,7 +1,7 @@
 //! Initialisation of weights.
 use std::mem::size_of;
 
-use crate::{constants::constants, error::check, sys, Result};
+use crate::{checks::count, constants::constants, error::check, sys, Result};
 
 constants! {
     /// A scheme of random weights. in and out are the fans of the matrix `[out, in]`, L the layers of the model; U(b) is uniform in \[-b, b\], N(s)
@@ -101,8 +101,4 @@ impl std::fmt::Debug for InitOptions {
 pub fn weight_init(values: &mut [f32], options: &InitOptions) -> Result<()> {
     // SAFETY: so many numbers to write to, and options of the size that they say.
     check(unsafe { sys::ffn_weight_init(values.as_mut_ptr(), values.len() as i64, &options.0) })
-}
-
-fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -3,6 +3,7 @@ use std::fmt;
 use std::mem::{size_of, size_of_val};
 use std::ptr::{null, null_mut, NonNull};
 
+use crate::checks::count;
 use crate::moe::Mixture;
 use crate::moe_layer::Particular;
 use crate::run::Widths;
@@ -190,7 +191,7 @@ impl Layer {
 
     pub(crate) fn reserve_raw(&self, context: *mut sys::ffn_context_t, tokens: usize) -> Result<()> {
         // SAFETY: a live layer, and a live context or NULL.
-        check(unsafe { sys::ffn_context_reserve(context, self.raw.as_ptr(), i64::try_from(tokens).unwrap_or(i64::MAX)) })
+        check(unsafe { sys::ffn_context_reserve(context, self.raw.as_ptr(), count(tokens)) })
     }
 
     /// Gives weights back, exactly the numbers that the layer was made of: each view gets the tensor of its role. Nothing is written unless all
@@ -374,10 +375,9 @@ impl fmt::Debug for LayerInfo {
 /// # Ok::<(), libffn::Error>(())
 /// ```
 pub fn gated_d_ff(d_ff: usize, multiple: usize) -> Result<usize> {
-    let as_given = |number| i64::try_from(number).unwrap_or(i64::MAX); // which is refused
     let mut gated = 0;
     // SAFETY: a number to write to.
-    check(unsafe { sys::ffn_gated_d_ff(as_given(d_ff), as_given(multiple), &mut gated) })?;
+    check(unsafe { sys::ffn_gated_d_ff(count(d_ff), count(multiple), &mut gated) })?;
     Ok(gated as usize)
 }
 

@@ -132,6 +132,7 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod allocator;
+mod checks;
 mod constants;
 mod context;
 mod conv;

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut, NonNull};
 
+use crate::checks::count;
 use crate::error::{c_string, check_io, text};
 use crate::{sys, Context, Error, Layer, LayerOptions, Result};
 
@@ -113,7 +114,7 @@ impl Model {
         let mut raw = sys::ffn_model_tensor_t::default();
         raw.struct_size = size_of_val(&raw) as u32;
         // SAFETY: a live model, and a struct of the size that it says.
-        check_io(unsafe { sys::ffn_model_tensor(self.raw.as_ptr(), number(index), &mut raw) })?;
+        check_io(unsafe { sys::ffn_model_tensor(self.raw.as_ptr(), count(index), &mut raw) })?;
         Ok(ModelTensor { raw, model: PhantomData })
     }
 
@@ -133,14 +134,14 @@ impl Model {
             return Err(Error::invalid(format!("out has {} numbers, tensor {index} has {elements}", out.len())));
         }
         // SAFETY: a live model, and room for all elements.
-        check_io(unsafe { sys::ffn_model_read(self.raw.as_ptr(), number(index), out.as_mut_ptr()) })
+        check_io(unsafe { sys::ffn_model_read(self.raw.as_ptr(), count(index), out.as_mut_ptr()) })
     }
 
     /// Layer 0 .. layer_count - 1, in the model's order. In a model without recognised layers the sentence lists the names that it has.
     pub fn layer(&self, index: usize) -> Result<ModelLayer<'_>> {
         let mut found = null();
         // SAFETY: a live model, and a pointer to write to.
-        check_io(unsafe { sys::ffn_model_layer(self.raw.as_ptr(), number(index), &mut found) })?;
+        check_io(unsafe { sys::ffn_model_layer(self.raw.as_ptr(), count(index), &mut found) })?;
         // SAFETY: the description lives as long as the model.
         let raw = unsafe { *found };
         // SAFETY: so do the options.
@@ -355,10 +356,6 @@ impl Layer {
     pub fn load(path: impl AsRef<Path>, index: usize) -> Result<Self> {
         Model::open(path)?.layer(index)?.create()
     }
-}
-
-fn number(index: usize) -> i64 {
-    i64::try_from(index).unwrap_or(i64::MAX) // which is refused
 }
 
 fn c_path(path: &Path) -> Result<CString> {

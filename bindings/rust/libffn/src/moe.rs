@@ -18,8 +18,9 @@
 //! # }
 //! ```
 use std::mem::size_of;
-use std::ptr::{null, null_mut};
 
+use crate::checks::{check_length, check_optional, count, pointer, pointer_mut};
+use crate::context::lend;
 use crate::{error::check, sys, Context, Error, Norm, Result};
 
 pub use crate::moe_constants::{Drop, GroupScore, Normalise, Rounding, Score, SecondPolicy, Weight};
@@ -106,7 +107,7 @@ impl<'a> Routing<'a> {
             top_k: count(self.top_k),
             ids,
             weights,
-            mask: self.mask.map_or(null(), <[u8]>::as_ptr),
+            mask: pointer(self.mask),
             ..Default::default()
         }
     }
@@ -223,7 +224,7 @@ pub fn route(context: Option<&mut Context>, options: &RouterOptions, arrays: Rou
     check_optional("expert_scale", arrays.expert_scale, 1, experts)?;
     check_optional("scores", arrays.scores.as_deref(), tokens, experts)?;
     let (bias, scale) = (pointer(arrays.selection_bias), pointer(arrays.expert_scale));
-    let scores = arrays.scores.map_or(null_mut(), <[f32]>::as_mut_ptr);
+    let scores = pointer_mut(arrays.scores);
     let raw = routing.raw_mut();
     // SAFETY: a live context or NULL, options of the size that they say, and arrays that have been checked to be as long as the routing asks.
     lend(context, |context| check(unsafe { sys::ffn_moe_route(context, &options.0, arrays.logits.as_ptr(), bias, scale, scores, &raw) }))
@@ -439,37 +440,10 @@ pub fn statistics(routing: &Routing<'_>, scores: Option<&[f32]>) -> Result<Stati
     Ok(found)
 }
 
-pub(crate) fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX) // which is refused
-}
-
 /// How many groups of so many tokens there are; 0 tokens each: one.
 pub(crate) fn groups_of(tokens: usize, group_tokens: usize) -> usize {
     match group_tokens {
         0 => 1,
         group => tokens / group + usize::from(tokens % group != 0),
-    }
-}
-
-pub(crate) fn pointer(array: Option<&[f32]>) -> *const f32 {
-    array.map_or(null(), <[f32]>::as_ptr)
-}
-
-pub(crate) fn check_length(name: &str, length: usize, rows: usize, width: usize) -> Result<()> {
-    if rows.checked_mul(width) == Some(length) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{name} has {length} numbers, must have {rows} * {width}")))
-}
-
-pub(crate) fn check_optional(name: &str, array: Option<&[f32]>, rows: usize, width: usize) -> Result<()> {
-    array.map_or(Ok(()), |array| check_length(name, array.len(), rows, width))
-}
-
-/// A call with a context's handle, or NULL.
-pub(crate) fn lend<T>(context: Option<&mut Context>, call: impl FnOnce(*mut sys::ffn_context_t) -> T) -> T {
-    match context {
-        Some(context) => context.lend(call),
-        None => call(null_mut()),
     }
 }

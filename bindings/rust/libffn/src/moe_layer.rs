@@ -2,8 +2,13 @@
 use std::mem::size_of;
 use std::ptr::{null, null_mut};
 
-use crate::moe::{check_length, count, CapacityOptions, RouterOptions, Routing, SecondOptions, Statistics};
-use crate::{constants::constants, run::Widths, sys, Norm, Result};
+use crate::checks::{check_length, check_optional, count, pointer, pointer_mut};
+use crate::moe::{CapacityOptions, RouterOptions, Routing, SecondOptions, Statistics};
+use crate::{
+    constants::{constants, flags},
+    run::Widths,
+    sys, Norm, Result,
+};
 
 constants! {
     /// How experts are chosen.
@@ -16,9 +21,9 @@ constants! {
         BY_EXPERTS = FFN_MOE_CHOOSE_BY_EXPERTS,
     }
 }
-constants! {
+flags! {
     /// Switches of a mixture, to be or-ed.
-    MixtureFlags(u32) {
+    MixtureFlags {
         /// The weight multiplies the expert's input: Llama-4.
         WEIGHT_ON_INPUT = FFN_MOE_WEIGHT_ON_INPUT,
         /// The router's input is x, before the norm: Gemma-4.
@@ -27,13 +32,6 @@ constants! {
         NORMALISE_LAST = FFN_MOE_NORMALISE_LAST,
         /// The clamps are the routed experts' alone: DeepSeek-V4.
         SHARED_UNCLAMPED = FFN_MOE_SHARED_UNCLAMPED,
-    }
-}
-
-impl std::ops::BitOr for MixtureFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        MixtureFlags(self.0 | other.0)
     }
 }
 
@@ -210,27 +208,22 @@ impl<'x, 'y> Dispatch<'x, 'y> {
         if let Some(routing) = self.routing {
             check_length("the routing's mask or ids", routing.tokens(), tokens, 1)?;
         }
-        let wrong = [
-            ("mask", self.mask.map(<[u8]>::len), tokens, 1),
-            ("ids", self.ids.as_ref().map(|array| array.len()), tokens, top_k),
-            ("weights", self.weights.as_ref().map(|array| array.len()), tokens, top_k),
-            ("logits", self.logits.as_ref().map(|array| array.len()), tokens, experts),
-            ("scores", self.scores.as_ref().map(|array| array.len()), tokens, experts),
-            ("counts", self.counts.as_ref().map(|array| array.len()), 1, experts),
-        ];
-        for (name, length, rows, width) in wrong {
-            length.map_or(Ok(()), |length| check_length(name, length, rows, width))?;
-        }
+        check_optional("mask", self.mask, tokens, 1)?;
+        check_optional("ids", self.ids.as_deref(), tokens, top_k)?;
+        check_optional("weights", self.weights.as_deref(), tokens, top_k)?;
+        check_optional("logits", self.logits.as_deref(), tokens, experts)?;
+        check_optional("scores", self.scores.as_deref(), tokens, experts)?;
+        check_optional("counts", self.counts.as_deref(), 1, experts)?;
         let run = sys::ffn_moe_run_t {
             struct_size: size_of::<sys::ffn_moe_run_t>() as u32,
-            mask: self.mask.map_or(null(), <[u8]>::as_ptr),
+            mask: pointer(self.mask),
             stream: self.stream,
             first_token: self.first_token,
-            ids: self.ids.map_or(null_mut(), <[i32]>::as_mut_ptr),
-            weights: self.weights.map_or(null_mut(), <[f32]>::as_mut_ptr),
-            logits: self.logits.map_or(null_mut(), <[f32]>::as_mut_ptr),
-            scores: self.scores.map_or(null_mut(), <[f32]>::as_mut_ptr),
-            counts: self.counts.map_or(null_mut(), <[i64]>::as_mut_ptr),
+            ids: pointer_mut(self.ids),
+            weights: pointer_mut(self.weights),
+            logits: pointer_mut(self.logits),
+            scores: pointer_mut(self.scores),
+            counts: pointer_mut(self.counts),
             statistics: self.statistics.map_or(null_mut(), |statistics| &mut statistics.0),
             ..Default::default()
         };

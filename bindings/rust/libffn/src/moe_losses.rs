@@ -1,8 +1,8 @@
 //! The losses of routers, each under its own name: they are not the same.
 use std::mem::size_of;
-use std::ptr::{null, null_mut};
 
-use crate::moe::{check_length, count, groups_of};
+use crate::checks::{check_length, check_optional, count, pointer, pointer_mut};
+use crate::moe::groups_of;
 use crate::{error::check, sys, Result};
 
 /// The arrays of a load-balancing loss. With groups of N tokens, n_e the count of expert e in a group, P_e the mean of its probability over the group's
@@ -69,12 +69,8 @@ impl<'a> Balance<'a> {
         let tokens = self.probabilities.len() / self.experts.max(1);
         let groups = groups_of(tokens, self.group_tokens);
         check_length("counts", self.counts.len(), groups, self.experts)?;
-        if let Some(mask) = self.mask {
-            check_length("mask", mask.len(), tokens, 1)?;
-        }
-        if let Some(gradient) = &self.gradient {
-            check_length("gradient", gradient.len(), tokens, self.experts)?;
-        }
+        check_optional("mask", self.mask, tokens, 1)?;
+        check_optional("gradient", self.gradient.as_deref(), tokens, self.experts)?;
         let given = sys::ffn_moe_balance_t {
             struct_size: size_of::<sys::ffn_moe_balance_t>() as u32,
             flags: self.flags,
@@ -84,8 +80,8 @@ impl<'a> Balance<'a> {
             group_tokens: count(self.group_tokens),
             probabilities: self.probabilities.as_ptr(),
             counts: self.counts.as_ptr(),
-            mask: self.mask.map_or(null(), <[u8]>::as_ptr),
-            gradient: self.gradient.map_or(null_mut(), <[f32]>::as_mut_ptr),
+            mask: pointer(self.mask),
+            gradient: pointer_mut(self.gradient),
             coefficient: self.coefficient,
         };
         let mut value = 0.0;
@@ -125,14 +121,9 @@ pub fn loss_deepseek(balance: Balance<'_>) -> Result<f64> {
 pub fn loss_z(experts: usize, logits: &[f32], mask: Option<&[u8]>, coefficient: f64, gradient: Option<&mut [f32]>) -> Result<f64> {
     let tokens = logits.len() / experts.max(1);
     check_length("logits", logits.len(), tokens, experts)?;
-    if let Some(mask) = mask {
-        check_length("mask", mask.len(), tokens, 1)?;
-    }
-    if let Some(gradient) = &gradient {
-        check_length("gradient", gradient.len(), tokens, experts)?;
-    }
-    let mask = mask.map_or(null(), <[u8]>::as_ptr);
-    let gradient = gradient.map_or(null_mut(), <[f32]>::as_mut_ptr);
+    check_optional("mask", mask, tokens, 1)?;
+    check_optional("gradient", gradient.as_deref(), tokens, experts)?;
+    let (mask, gradient) = (pointer(mask), pointer_mut(gradient));
     let mut value = 0.0;
     // SAFETY: as in value.
     check(unsafe { sys::ffn_moe_loss_z(count(tokens), count(experts), logits.as_ptr(), mask, coefficient, gradient, &mut value) })?;

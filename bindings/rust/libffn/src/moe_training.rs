@@ -1,8 +1,9 @@
 //! Noise of routers in training, and their backward passes.
 use std::mem::size_of;
-use std::ptr::null_mut;
 
-use crate::moe::{check_length, check_optional, count, lend, pointer, LogitsOptions, RouterOptions, Routing};
+use crate::checks::{check_length, check_optional, count, pointer, pointer_mut};
+use crate::context::lend;
+use crate::moe::{LogitsOptions, RouterOptions, Routing};
 use crate::{constants::constants, error::check, sys, Context, Result};
 
 constants! {
@@ -136,7 +137,7 @@ impl<'a> RouteGradients<'a> {
             d_weights: pointer(self.d_weights),
             d_scores: pointer(self.d_scores),
             d_logits: self.d_logits.as_mut_ptr(),
-            d_expert_scale: self.d_expert_scale.map_or(null_mut(), <[f32]>::as_mut_ptr),
+            d_expert_scale: pointer_mut(self.d_expert_scale),
         })
     }
 }
@@ -231,16 +232,15 @@ pub fn logits_backward(context: Option<&mut Context>, options: &LogitsOptions<'_
     check_optional("d_weight", gradients.d_weight.as_deref(), experts, d_model)?;
     check_optional("d_bias", gradients.d_bias.as_deref(), 1, experts)?;
     check_optional("d_norm_weight", gradients.d_norm_weight.as_deref(), 1, d_model)?;
-    let target = |array: Option<&mut [f32]>| array.map_or(null_mut(), <[f32]>::as_mut_ptr);
     let given = sys::ffn_moe_logits_gradients_t {
         struct_size: size_of::<sys::ffn_moe_logits_gradients_t>() as u32,
         flags: gradients.flags,
         d_logits: gradients.d_logits.as_ptr(),
-        d_x: target(gradients.d_x),
-        d_weight: target(gradients.d_weight),
+        d_x: pointer_mut(gradients.d_x),
+        d_weight: pointer_mut(gradients.d_weight),
         d_weight_stride: options.strides(),
-        d_bias: target(gradients.d_bias),
-        d_norm_weight: target(gradients.d_norm_weight),
+        d_bias: pointer_mut(gradients.d_bias),
+        d_norm_weight: pointer_mut(gradients.d_norm_weight),
         ..Default::default()
     };
     let raw = options.raw();

@@ -2,6 +2,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::checks::count;
 use crate::moe::Mixture;
 use crate::{sys, Activation, Allocator, Engine, Isa, LayerFlags, Norm, NormSlot, Residual};
 
@@ -36,7 +37,7 @@ impl Field<f32> for f32 {
 }
 impl Field<i64> for usize {
     fn field(self) -> i64 {
-        i64::try_from(self).unwrap_or(i64::MAX) // which is refused
+        count(self)
     }
 }
 macro_rules! fields {

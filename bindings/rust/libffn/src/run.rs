@@ -134,8 +134,8 @@ impl<'x, 'y> Run<'x, 'y> {
         };
         let given = sys::ffn_run_t {
             struct_size: std::mem::size_of::<sys::ffn_run_t>() as u32,
-            batch: count("batch", batch)?,
-            length: count("length", length)?,
+            batch: size("batch", batch)?,
+            length: size("length", length)?,
             x_stride: rows("x", x_length, d_model, x_stride)?,
             y_stride: rows("y", y_length, d_out, self.y_stride)?,
             residual_stride,
@@ -160,7 +160,7 @@ pub(crate) struct Widths {
     pub(crate) given_ids: bool, // runs bring ids, and the layer makes their weights
 }
 
-fn count(name: &str, number: usize) -> Result<i64> {
+fn size(name: &str, number: usize) -> Result<i64> {
     i64::try_from(number).map_err(|_| Error::invalid(format!("{name} is {number}, must be at most 2^63 - 1")))
 }
 

@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
+use crate::checks::count;
 use crate::{allocator, error::check, sys, Allocator, Error, Result};
 
 /// Counts what the hidden units of a layer do, in the runs that it is given to: [`Run::stats`](crate::Run::stats).
@@ -77,7 +78,7 @@ impl Stats {
         let given = sys::ffn_stats_options_t {
             struct_size: size_of::<sys::ffn_stats_options_t>() as u32,
             flags: 0,
-            d_ff: i64::try_from(d_ff).unwrap_or(i64::MAX),
+            d_ff: count(d_ff),
             allocator: hook.as_ref().map_or(null(), |hook| hook),
         };
         let mut raw = null_mut();
@@ -132,26 +133,21 @@ impl Stats {
 
     /// The histogram of [`Stats::density_logit`]: units in each of 1 to 2^20 bins of equal width over -10.0000454 to 10.0000454, the whole range.
     pub fn histogram(&self, bins: usize) -> Result<Vec<i64>> {
-        let count = i64::try_from(bins).unwrap_or(i64::MAX);
-        if count > 1 << 20 {
-            return Err(Error::invalid(format!("bins is {bins}, must be 1 to {}", 1 << 20)));
-        }
-        self.count(count, null())
+        self.histogram_raw(bins, null())
     }
 
     /// The same between ascending edges, infinite ones too. Units outside of them count nowhere.
     pub fn histogram_between(&self, edges: &[f64]) -> Result<Vec<i64>> {
-        let count = edges.len().saturating_sub(1);
-        if count > 1 << 20 {
-            return Err(Error::invalid(format!("bins is {count}, must be 1 to {}", 1 << 20)));
-        }
-        self.count(count as i64, edges.as_ptr())
+        self.histogram_raw(edges.len().saturating_sub(1), edges.as_ptr())
     }
 
-    fn count(&self, bins: i64, edges: *const f64) -> Result<Vec<i64>> {
-        let mut counts = vec![0; bins as usize];
+    fn histogram_raw(&self, bins: usize, edges: *const f64) -> Result<Vec<i64>> {
+        if bins > 1 << 20 {
+            return Err(Error::invalid(format!("bins is {bins}, must be 1 to {}", 1 << 20)));
+        }
+        let mut counts = vec![0; bins];
         // SAFETY: a live handle, bins numbers to write, and bins + 1 edges or NULL; bins 0 is refused.
-        check(unsafe { sys::ffn_stats_histogram(self.raw.as_ptr(), bins, edges, counts.as_mut_ptr()) })?;
+        check(unsafe { sys::ffn_stats_histogram(self.raw.as_ptr(), count(bins), edges, counts.as_mut_ptr()) })?;
         Ok(counts)
     }
 

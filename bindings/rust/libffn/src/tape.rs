@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
+use crate::checks::count;
 use crate::{allocator, error::check, run::Rows, sys, Allocator, Context, Error, Layer, Result, TensorMut};
 
 /// Memory for what a forward pass leaves for the backward pass: [`Layer::record`]. It is used for one run after the other, also of other layers, and
@@ -64,7 +65,7 @@ impl Tape {
     /// Allocates what recording runs of `layer` on up to `tokens` tokens needs.
     pub fn reserve(&mut self, layer: &Layer, tokens: usize) -> Result<()> {
         // SAFETY: a live tape and a live layer.
-        check(unsafe { sys::ffn_tape_reserve(self.raw.as_ptr(), layer.as_ptr(), i64::try_from(tokens).unwrap_or(i64::MAX)) })
+        check(unsafe { sys::ffn_tape_reserve(self.raw.as_ptr(), layer.as_ptr(), count(tokens)) })
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut sys::ffn_tape_t {
