@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use crate::checks::{check_length, check_optional, count, pointer};
 use crate::context::lend;
+use crate::run::Widths;
+use crate::tape::Recording;
 use crate::{
     allocator,
     constants::{constants, flags},
@@ -168,7 +170,8 @@ impl Conv {
         given.tape = tape.as_mut_ptr();
         // SAFETY: as in run; what the tape borrows is borrowed for as long as what is given back lives.
         lend(context, |context| check(unsafe { sys::ffn_conv_run(self.raw.as_ptr(), context, &given) }))?;
-        Ok(ConvRecorded { conv: self, tape, batch: given.batch as usize, length: given.length as usize })
+        let widths = Widths { d_model: self.d_model, d_out: self.d_out, ..Default::default() };
+        Ok(ConvRecorded { conv: self, recording: Recording { tape, batch: given.batch as usize, length: given.length as usize, widths } })
     }
 
     /// Puts new values of some tensors into a trainable one, as [`Layer::update`](crate::Layer::update).
@@ -319,20 +322,16 @@ impl<'x, 'y> ConvRun<'x, 'y> {
 #[derive(Debug)]
 pub struct ConvRecorded<'t> {
     conv: &'t Conv,
-    tape: &'t mut Tape,
-    batch: usize,
-    length: usize,
+    recording: Recording<'t>,
 }
 
 impl ConvRecorded<'_> {
     /// The exact derivatives of a loss, as [`Recorded::backward`](crate::Recorded::backward). `d_x` must be an array of its own.
     pub fn backward(&mut self, context: Option<&mut Context>, backward: Backward<'_>, gradients: &mut [TensorMut<'_>]) -> Result<()> {
-        let mut given = backward.describe((self.batch, self.length), (self.conv.d_model, self.conv.d_out))?;
-        given.tape = self.tape.as_mut_ptr();
-        given.gradients = gradients.as_mut_ptr().cast_const().cast(); // a TensorMut is an ffn_tensor_t
-        given.gradient_count = gradients.len() as u64;
-        // SAFETY: a live layer and tape, a live context or NULL, rows that were checked to lie within their slices, views that were checked to lie
-        // within their arrays, which are borrowed for writing; and what the tape borrows is borrowed still.
-        lend(context, |context| check(unsafe { sys::ffn_conv_backward(self.conv.raw.as_ptr(), context, &given) }))
+        let conv = self.conv.raw.as_ptr();
+        lend(context, |context| {
+            // SAFETY: a live layer and a live context or NULL, and what the recording gives: what the tape borrows is borrowed still.
+            self.recording.backward(backward, gradients, |given| unsafe { sys::ffn_conv_backward(conv, context, given) })
+        })
     }
 }

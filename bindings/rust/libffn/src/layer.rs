@@ -7,6 +7,7 @@ use crate::checks::count;
 use crate::moe::Mixture;
 use crate::moe_layer::Particular;
 use crate::run::Widths;
+use crate::tape::Recording;
 use crate::{allocator, error::check, sys, Activation, Context, Engine, Error, Isa, LayerOptions, Norm, NormSlot, Residual, Result, Role, Run};
 use crate::{Recorded, Tape, Tensor, TensorMut};
 
@@ -151,7 +152,8 @@ impl Layer {
         given.tape = tape.as_mut_ptr();
         // SAFETY: as in run_raw; what the tape borrows is borrowed for as long as what is given back lives.
         check(unsafe { sys::ffn_layer_run(self.raw.as_ptr(), context, &given) })?;
-        Ok(Recorded::new(self, tape, given.batch as usize, given.length as usize))
+        let widths = Widths { top_k: moe.as_ref().and_then(Particular::top_k).unwrap_or(self.widths.top_k), ..self.widths };
+        Ok(Recorded::new(self, Recording { tape, batch: given.batch as usize, length: given.length as usize, widths }))
     }
 
     /// Puts new values of some tensors into a trainable layer, by role, each in the shape that the layer has it in, from any strides. Nothing is

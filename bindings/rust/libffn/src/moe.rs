@@ -24,7 +24,7 @@ use crate::context::lend;
 use crate::{error::check, sys, Context, Error, Norm, Result};
 
 pub use crate::moe_constants::{Drop, GroupScore, Normalise, Rounding, Score, SecondPolicy, Weight};
-pub use crate::moe_layer::{Choose, Dispatch, Mixture, MixtureFlags};
+pub use crate::moe_layer::{Choose, Dispatch, DispatchGradients, Mixture, MixtureFlags};
 pub use crate::moe_losses::{loss_deepseek, loss_gshard, loss_huggingface, loss_megatron, loss_switch, loss_z, update_bias, Balance};
 pub use crate::moe_statistics::Statistics;
 pub use crate::moe_training::{

@@ -3,12 +3,9 @@ use std::mem::size_of;
 use std::ptr::{null, null_mut};
 
 use crate::checks::{check_length, check_optional, count, pointer, pointer_mut};
+use crate::constants::{constants, flags};
 use crate::moe::{CapacityOptions, RouterOptions, Routing, SecondOptions, Statistics};
-use crate::{
-    constants::{constants, flags},
-    run::Widths,
-    sys, Norm, Result,
-};
+use crate::{run::Widths, sys, Error, Norm, Result};
 
 constants! {
     /// How experts are chosen.
@@ -242,9 +239,95 @@ pub(crate) struct Particular {
 }
 
 impl Particular {
+    /// Choices of a token in the routing that the run brings.
+    pub(crate) fn top_k(&self) -> Option<usize> {
+        self.routing.map(|routing| routing.top_k as usize)
+    }
+
     /// It points into self.
     pub(crate) fn link(&mut self) -> *const sys::ffn_moe_run_t {
         self.run.routing = self.routing.as_ref().map_or(null(), |routing| routing);
         &self.run
+    }
+}
+
+/// What is particular to the backward pass of a mixture, for [`Backward::moe`](crate::Backward::moe): where the losses of routers come in, and where a
+/// router of your own goes on. The layer's own router is gone through at once, as its experts; which of them are chosen is a constant.
+///
+/// ```
+/// use libffn::moe::{self, Balance, Dispatch, DispatchGradients, Mixture};
+/// use libffn::{Activation, Backward, Layer, LayerFlags, LayerOptions, Role, Run, Tape, TapeOptions, Tensor, TensorMut};
+/// # fn main() -> libffn::Result<()> {
+/// let (up, down, router) = ([1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]); // two experts of one hidden unit
+/// let tensors = [
+///     Tensor::new(Role::UP_WEIGHT, &up, &[2, 1, 2])?,
+///     Tensor::new(Role::DOWN_WEIGHT, &down, &[2, 2, 1])?,
+///     Tensor::new(Role::ROUTER_WEIGHT, &router, &[2, 2])?,
+/// ];
+/// let mixture = Mixture::new(1);
+/// let layer = Layer::new(LayerOptions::new().activation(Activation::RELU).flags(LayerFlags::TRAINABLE).moe(&mixture), &tensors)?;
+/// let mut tape = Tape::new(&TapeOptions::new())?;
+/// let (x, mut y, mut scores, mut counts) = ([1.0, 1.0, 2.0, 1.0], [0.0; 4], [0.0; 4], [0; 2]); // two tokens, which expert 0 gets both
+///
+/// let mut recorded = layer.record(&mut tape, Run::new(&x, &mut y).moe(Dispatch::new().scores(&mut scores).counts(&mut counts)))?;
+/// assert_eq!(counts, [2, 0]);
+/// let mut d_scores = [0.0; 4];
+/// let loss = moe::loss_switch(Balance::new(2, 1, &scores, &counts)?.coefficient(0.01).gradient(&mut d_scores))?;
+/// assert!(loss > 0.01); // that of a balanced load
+///
+/// let (d_y, mut d_router) = ([0.0; 4], [0.0; 4]); // the loss is that one alone
+/// let gradients = &mut [TensorMut::new(Role::ROUTER_WEIGHT, &mut d_router, &[2, 2])?];
+/// recorded.backward(Backward::new(&d_y).moe(DispatchGradients::new().d_scores(&d_scores)), gradients)?;
+/// assert!(d_router[0] > 0.0 && d_router[2] < 0.0); // a step against it makes expert 0 less likely
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct DispatchGradients<'a> {
+    d_logits: Option<&'a [f32]>,
+    d_scores: Option<&'a [f32]>,
+    d_weights: Option<&'a mut [f32]>,
+}
+
+impl<'a> DispatchGradients<'a> {
+    /// Nothing particular.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// \[tokens, experts\]: added to the derivatives by the logits: the gradient of [`loss_z`](crate::moe::loss_z). Of a run that routed.
+    pub fn d_logits(mut self, d_logits: &'a [f32]) -> Self {
+        self.d_logits = Some(d_logits);
+        self
+    }
+
+    /// \[tokens, experts\]: likewise to those by the scores: the gradients of the load-balancing losses. Not of [`Choose::SPARSE_MIXER`].
+    pub fn d_scores(mut self, d_scores: &'a [f32]) -> Self {
+        self.d_scores = Some(d_scores);
+        self
+    }
+
+    /// \[tokens, top_k\], top_k of the routing that the run brought, else the layer's: the derivatives by the weights are written to it, 0 in slots of
+    /// no expert. With [`route_backward`](crate::moe::route_backward) a router of your own goes on from there.
+    pub fn d_weights(mut self, d_weights: &'a mut [f32]) -> Self {
+        self.d_weights = Some(d_weights);
+        self
+    }
+
+    /// For the C interface: every array is as long as the run's tokens and the layer's experts ask.
+    pub(crate) fn describe(self, tokens: usize, widths: &Widths) -> Result<sys::ffn_moe_backward_t> {
+        if widths.experts == 0 {
+            return Err(Error::invalid("moe of the backward pass is given, but the layer is no mixture of experts".to_owned()));
+        }
+        check_optional("d_logits", self.d_logits, tokens, widths.experts)?;
+        check_optional("d_scores", self.d_scores, tokens, widths.experts)?;
+        check_optional("d_weights", self.d_weights.as_deref(), tokens, widths.top_k)?;
+        Ok(sys::ffn_moe_backward_t {
+            struct_size: size_of::<sys::ffn_moe_backward_t>() as u32,
+            flags: 0,
+            d_logits: pointer(self.d_logits),
+            d_scores: pointer(self.d_scores),
+            d_weights: pointer_mut(self.d_weights),
+        })
     }
 }

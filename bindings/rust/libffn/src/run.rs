@@ -151,7 +151,7 @@ impl<'x, 'y> Run<'x, 'y> {
 }
 
 /// What a layer's runs are measured by.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Widths {
     pub(crate) d_model: usize,
     pub(crate) d_out: usize,

@@ -5,7 +5,9 @@ use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
 use crate::checks::count;
-use crate::{allocator, error::check, run::Rows, sys, Allocator, Context, Error, Layer, Result, TensorMut};
+use crate::moe::DispatchGradients;
+use crate::run::{Rows, Widths};
+use crate::{allocator, error::check, sys, Allocator, Context, Error, Layer, Result, TensorMut};
 
 /// Memory for what a forward pass leaves for the backward pass: [`Layer::record`]. It is used for one run after the other, also of other layers, and
 /// allocates only where it has to grow.
@@ -114,20 +116,18 @@ impl fmt::Debug for Tape {
 #[derive(Debug)]
 pub struct Recorded<'t> {
     layer: &'t Layer,
-    tape: &'t mut Tape,
-    batch: usize,
-    length: usize,
+    recording: Recording<'t>,
 }
 
 impl<'t> Recorded<'t> {
     /// What the tape borrows is borrowed for 't: the caller's word.
-    pub(crate) fn new(layer: &'t Layer, tape: &'t mut Tape, batch: usize, length: usize) -> Self {
-        Recorded { layer, tape, batch, length }
+    pub(crate) fn new(layer: &'t Layer, recording: Recording<'t>) -> Self {
+        Recorded { layer, recording }
     }
 
     /// The exact derivatives of a loss by each tensor of the layer that has a view in `gradients`, by role and in its shape, and by what `backward`
     /// asks for; through the same dropout. Of scales with tanh they are by the number before the tanh, of xielu's scalars by those before their
-    /// softplus.
+    /// softplus. Of a mixture's own tensors the views are stacks, or of one expert each: [`TensorMut::expert`].
     ///
     /// The recording is used up; another call is refused. One that fails has written nothing, and leaves the recording as it was.
     pub fn backward(&mut self, backward: Backward<'_>, gradients: &mut [TensorMut<'_>]) -> Result<()> {
@@ -140,13 +140,36 @@ impl<'t> Recorded<'t> {
     }
 
     fn backward_raw(&mut self, context: *mut sys::ffn_context_t, backward: Backward<'_>, gradients: &mut [TensorMut<'_>]) -> Result<()> {
-        let mut given = backward.describe((self.batch, self.length), (self.layer.d_model(), self.layer.d_out()))?;
+        let layer = self.layer.as_ptr();
+        // SAFETY: a live layer and a live context or NULL, and what the recording gives: what the tape borrows is borrowed still.
+        self.recording.backward(backward, gradients, |given| unsafe { sys::ffn_layer_backward(layer, context, given) })
+    }
+}
+
+/// What a tape holds of a run, of a layer or of a convolution.
+#[derive(Debug)]
+pub(crate) struct Recording<'t> {
+    pub(crate) tape: &'t mut Tape,
+    pub(crate) batch: usize,
+    pub(crate) length: usize,
+    pub(crate) widths: Widths, // of a run that brought its routing, with that one's top_k
+}
+
+impl Recording<'_> {
+    /// Calls the library's backward pass with the tape, rows that were checked to lie within their slices, and views that were checked to lie within
+    /// their arrays; all that is written is borrowed for writing.
+    pub(crate) fn backward(
+        &mut self,
+        backward: Backward<'_>,
+        gradients: &mut [TensorMut<'_>],
+        call: impl FnOnce(&sys::ffn_backward_t) -> sys::ffn_status_t,
+    ) -> Result<()> {
+        let (mut given, moe) = backward.describe(self)?;
         given.tape = self.tape.as_mut_ptr();
         given.gradients = gradients.as_mut_ptr().cast_const().cast(); // a TensorMut is an ffn_tensor_t
         given.gradient_count = gradients.len() as u64;
-        // SAFETY: a live layer and tape, a live context or NULL, rows that were checked to lie within their slices, views that were checked to
-        // lie within their arrays, which are borrowed for writing; and what the tape borrows is borrowed still.
-        check(unsafe { sys::ffn_layer_backward(self.layer.as_ptr(), context, &given) })
+        given.moe = moe.as_ref().map_or(null(), |moe| moe);
+        check(call(&given))
     }
 }
 
@@ -161,6 +184,7 @@ pub struct Backward<'a> {
     d_x_stride: [usize; 2],
     d_residual_stride: [usize; 2],
     accumulate: bool,
+    moe: Option<DispatchGradients<'a>>,
 }
 
 #[derive(Debug)]
@@ -188,7 +212,7 @@ impl<'a> Backward<'a> {
 
     fn of(d_y: Given<'a>) -> Self {
         let zero = [0; 2];
-        Backward { d_y, d_x: None, d_residual: None, d_y_stride: zero, d_x_stride: zero, d_residual_stride: zero, accumulate: false }
+        Backward { d_y, d_x: None, d_residual: None, d_y_stride: zero, d_x_stride: zero, d_residual_stride: zero, accumulate: false, moe: None }
     }
 
     /// Where the derivatives by x go, which are overwritten.
@@ -206,6 +230,12 @@ impl<'a> Backward<'a> {
     /// The tensors' gradients are added to what their arrays hold, instead of overwriting it.
     pub fn accumulate(mut self) -> Self {
         self.accumulate = true;
+        self
+    }
+
+    /// What is particular to the backward pass of a mixture of experts.
+    pub fn moe(mut self, gradients: DispatchGradients<'a>) -> Self {
+        self.moe = Some(gradients);
         self
     }
 
@@ -227,8 +257,10 @@ impl<'a> Backward<'a> {
         self
     }
 
-    /// For the C interface, of a run of that batch and length, and of those widths of x and y.
-    pub(crate) fn describe(self, (batch, length_of_each): (usize, usize), (d_model, d_out): (usize, usize)) -> Result<sys::ffn_backward_t> {
+    /// For the C interface. `moe` is for the caller to link.
+    fn describe(self, recording: &Recording<'_>) -> Result<(sys::ffn_backward_t, Option<sys::ffn_moe_backward_t>)> {
+        let Recording { batch, length, ref widths, .. } = *recording;
+        let (d_model, d_out, length_of_each) = (widths.d_model, widths.d_out, length);
         let rows = |name, numbers, width, stride| {
             // Without strides no number may be left over.
             Rows { name, numbers, batch, length: length_of_each, width, stride, whole: stride == [0; 2] }.strides()
@@ -253,6 +285,7 @@ impl<'a> Backward<'a> {
         (given.d_residual, given.d_residual_stride) = target("d_residual", self.d_residual, d_out, self.d_residual_stride)?;
         given.d_y_stride = rows("d_y", length, d_out, self.d_y_stride)?;
         given.d_y = d_y.cast();
-        Ok(given)
+        let moe = self.moe.map(|moe| moe.describe(batch * length_of_each, widths)).transpose()?;
+        Ok((given, moe))
     }
 }

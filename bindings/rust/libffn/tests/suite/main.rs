@@ -6,6 +6,7 @@ mod convolutions;
 mod errors;
 mod health;
 mod layers;
+mod mixture_training;
 mod mixtures;
 #[cfg(feature = "io")]
 mod models;

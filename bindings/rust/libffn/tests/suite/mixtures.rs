@@ -4,8 +4,8 @@ use libffn::{Activation, Context, ContextOptions, Error, Layer, LayerOptions, No
 
 use crate::reference::{bits, numbers};
 
-const TOKENS: usize = 11;
-const EXPERTS: usize = 8;
+pub const TOKENS: usize = 11;
+pub const EXPERTS: usize = 8;
 
 fn context() -> Context {
     Context::new(ContextOptions::new().threads(2)).unwrap()
@@ -233,18 +233,18 @@ fn routers_have_backward_passes_and_noise() {
     }
 }
 
-const WIDTH: usize = 6;
-const HIDDEN: usize = 10;
+pub const WIDTH: usize = 6;
+pub const HIDDEN: usize = 10;
 
-struct Experts {
-    up: Vec<f32>,
-    down: Vec<f32>,
-    router: Vec<f32>,
-    x: Vec<f32>,
+pub struct Experts {
+    pub up: Vec<f32>,
+    pub down: Vec<f32>,
+    pub router: Vec<f32>,
+    pub x: Vec<f32>,
 }
 
 impl Experts {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let many = EXPERTS * HIDDEN * WIDTH;
         Experts {
             up: numbers(100, many, 0.8),
@@ -254,7 +254,7 @@ impl Experts {
         }
     }
 
-    fn stacks(&self) -> Vec<Tensor<'_>> {
+    pub fn stacks(&self) -> Vec<Tensor<'_>> {
         vec![
             Tensor::new(Role::UP_WEIGHT, &self.up, &[EXPERTS, HIDDEN, WIDTH]).unwrap(),
             Tensor::new(Role::DOWN_WEIGHT, &self.down, &[EXPERTS, WIDTH, HIDDEN]).unwrap(),
@@ -262,7 +262,7 @@ impl Experts {
         ]
     }
 
-    fn options(mixture: &Mixture) -> LayerOptions {
+    pub fn options(mixture: &Mixture) -> LayerOptions {
         let mut options = LayerOptions::new();
         options.activation(Activation::RELU).residual(Residual::INPUT).moe(mixture);
         options
@@ -359,7 +359,7 @@ fn a_run_may_bring_the_ids_alone() {
 }
 
 #[track_caller]
-fn refused<T>(outcome: Result<T, Error>, words: &str) {
+pub fn refused<T>(outcome: Result<T, Error>, words: &str) {
     let error = outcome.err().expect("refused");
     assert_eq!(error.status(), Status::INVALID, "{error}");
     assert!(error.message().contains(words), "\"{error}\" has not \"{words}\"");
