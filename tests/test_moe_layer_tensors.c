@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "support/compare.h"
+#include "support/hostile.h"
 #include "support/moe_case.h"
+#include "support/random.h"
 #include "support/strided.h"
 #include "support/test.h"
 
@@ -115,6 +117,64 @@ static void tensors_are_read_back(void **state)
     }
 }
 
+/* The floats of a buffer that a view of two dimensions has: each counts its owners. */
+static bool claim(unsigned char *owners, const float *buffer, const ffn_tensor_t *view)
+{
+    bool shared = false;
+    for (int64_t r = 0; r < view->shape[0]; r++)
+        for (int64_t c = 0; c < view->shape[1]; c++) {
+            const int64_t at = (const float *)view->data - buffer + (r * view->stride[0] + c * view->stride[1]) / 4;
+            shared |= owners[at]++ > 0;
+        }
+    return shared;
+}
+
+/* Views of many experts, in any order of addresses, gate and up fused in turn or not, of which one may be moved by some floats: refused if and only if
+ * two of them share a float. */
+static void views_of_many_experts_are_refused_where_they_share_a_float(void **state)
+{
+    (void)state;
+    enum { E = 40, D = 3, F = 4, SIZE = D * F, PLACES = 3 * E, ROOM = PLACES * SIZE + 2 * SIZE };
+    const moe_case_t is = {.name = "many", .d_model = D, .d_ff = F, .gated = true, .activation = FFN_ACTIVATION_SILU, .seed = 9,
+                           .moe = {.experts = E, .top_k = 1}};
+    static const uint32_t roles[3] = {FFN_ROLE_UP_WEIGHT, FFN_ROLE_GATE_WEIGHT, FFN_ROLE_DOWN_WEIGHT};
+    float *buffer = test_alloc(ROOM * sizeof *buffer);
+    unsigned char *owners = test_alloc(ROOM);
+    rng_t rng = rng_make(test_seed());
+    test_moe_t test;
+    int64_t refused = 0;
+    test_moe_make(&test, &is);
+    for (int round = 0; round < (test_quick() ? 10 : 300); round++) {
+        ffn_tensor_t views[PLACES];
+        bool shared = false;
+        const bool fused = round % 2;
+        for (int64_t i = 0; i < PLACES; i++) {
+            const int64_t expert = i / 3, kind = i % 3, at = fused && kind < 2 ? expert * 3 * SIZE + kind * D : i * SIZE;
+            views[i] = (ffn_tensor_t){.role = roles[kind], .expert = (uint32_t)expert, .ndim = 2, .data = buffer + SIZE + at, .shape = {F, D},
+                                      .stride = {4 * D * (fused ? 2 : 1), 4}};
+            if (kind == 2) memcpy(views[i].shape, (int64_t[]){D, F}, sizeof(int64_t[2])), views[i].stride[0] = 4, views[i].stride[1] = 4 * D;
+        }
+        for (int64_t i = PLACES - 1; i > 0; i--) {
+            const int64_t j = rng_below(&rng, i + 1);
+            const ffn_tensor_t view = views[i];
+            views[i] = views[j], views[j] = view;
+        }
+        if (round % 4 >= 2) {
+            ffn_tensor_t *view = &views[rng_below(&rng, PLACES)];
+            view->data = (float *)view->data + rng_below(&rng, 2 * D) - D;
+        }
+        memset(owners, 0, ROOM);
+        for (int64_t i = 0; i < PLACES; i++) shared |= claim(owners, buffer, &views[i]);
+        if (shared) assert_refused(ffn_layer_read(test.layer, views, PLACES), FFN_INVALID, "the views of|overlap", "shared");
+        else assert_ok(ffn_layer_read(test.layer, views, PLACES));
+        refused += shared;
+    }
+    assert_true(refused > 0);
+    test_moe_free(&test);
+    free(owners);
+    free(buffer);
+}
+
 static void info_counts_what_a_token_meets(void **state)
 {
     (void)state;
@@ -142,6 +202,7 @@ int main(void)
         cmocka_unit_test(every_way_to_give_tensors_is_the_same_layer),
         cmocka_unit_test(rows_may_have_strides_and_y_may_be_x),
         cmocka_unit_test(tensors_are_read_back),
+        cmocka_unit_test(views_of_many_experts_are_refused_where_they_share_a_float),
         cmocka_unit_test(info_counts_what_a_token_meets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 enum { ROLE_LIMIT = 64 }; /* roles are below it: the length of ffn_layer_info_t.parameters_of */
+enum { EXPERT_ROLES = 8 }; /* those of OWNER_EXPERT in the table */
 
 typedef enum extent {
     EXTENT_NONE,

@@ -158,9 +158,7 @@ static int64_t see(seen_t *seen, const ffn_tensor_t *tensor) {
 }
 
 static uint64_t most_tensors(int64_t experts) {
-    uint64_t roles = 0;
-    for (int role = 0; experts && role < ROLE_LIMIT; role++) roles += ffni_roles[role].owner == OWNER_EXPERT;
-    return ROLE_LIMIT - 1 + roles * (uint64_t)experts;
+    return ROLE_LIMIT - 1 + EXPERT_ROLES * (uint64_t)experts;
 }
 
 ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, int64_t experts, const ffn_tensor_t *bound[ROLE_LIMIT]) {
