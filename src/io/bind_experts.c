@@ -178,6 +178,7 @@ static ffn_status_t bind_projection(binder_t *binder, const place_t *place, uint
 }
 
 static ffn_status_t bind_linear(binder_t *binder, uint32_t role, const projection_t *projection) {
+    if (!projection->module) return FFN_OK;
     ffn_status_t status = ffnio_binder_tensor(binder, role, projection->module, ".weight", projection->part, PRESENT);
     return status ? status : ffnio_binder_tensor(binder, role + 1, projection->module, ".bias", projection->part, IF_STORED);
 }
@@ -195,6 +196,18 @@ static ffn_status_t bind_shared(binder_t *binder) {
     return status;
 }
 
+/* One alone is half a pair: its missing tensor is named. */
+static ffn_status_t bind_latent(binder_t *binder, const place_t *place) {
+    const moe_rule_t *rule = binder->family->experts;
+    char in[MODULE_SIZE], out[MODULE_SIZE], name[FFNIO_NAME_SIZE];
+    if (!rule->latent_in) return FFN_OK;
+    expert_module(place, rule->latent_in, 0, in);
+    expert_module(place, rule->latent_out, 0, out);
+    if (!ffnio_binder_find(binder, in, ".weight", name) && !ffnio_binder_find(binder, out, ".weight", name)) return FFN_OK;
+    ffn_status_t status = bind_linear(binder, FFN_ROLE_LATENT_IN_WEIGHT, &(projection_t){in, FFN_PART_WHOLE});
+    return status ? status : bind_linear(binder, FFN_ROLE_LATENT_OUT_WEIGHT, &(projection_t){out, FFN_PART_WHOLE});
+}
+
 ffn_status_t ffnio_bind_experts(binder_t *binder) {
     place_t place = {.weight = NULL};
     ffn_status_t status = find_place(binder, &place);
@@ -203,6 +216,7 @@ ffn_status_t ffnio_bind_experts(binder_t *binder) {
     if (!status) status = bind_projection(binder, &place, FFN_ROLE_GATE_WEIGHT, &place.layout->gate);
     if (!status) status = bind_projection(binder, &place, FFN_ROLE_DOWN_WEIGHT, &place.layout->down);
     if (!status) status = bind_shared(binder);
+    if (!status) status = bind_latent(binder, &place);
     if (!status) status = ffnio_bind_router_options(binder, place.experts);
     return status;
 }

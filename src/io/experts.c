@@ -14,6 +14,8 @@ static const expert_layout_t w1_w2_w3 = {
     .up = {"experts.{i}.w3", 0}, .gate = {"experts.{i}.w1", 0}, .down = {"experts.{i}.w2", 0}, .weight = ".weight", .bias = ".bias"};
 static const expert_layout_t projections = {
     .up = {"experts.{i}.up_proj", 0}, .gate = {"experts.{i}.gate_proj", 0}, .down = {"experts.{i}.down_proj", 0}, .weight = ".weight", .bias = ".bias"};
+static const expert_layout_t up_down = {
+    .up = {"experts.{i}.up_proj", 0}, .down = {"experts.{i}.down_proj", 0}, .weight = ".weight", .bias = ".bias"};
 static const expert_layout_t wi_wo = {
     .up = {"experts.expert_{i}.wi", 0}, .down = {"experts.expert_{i}.wo", 0}, .weight = ".weight", .bias = ".bias"};
 static const expert_layout_t fc1_fc2 = {
@@ -23,6 +25,7 @@ static const expert_layout_t fc1_fc2 = {
 #define HALVES(module) .gate = {module, FFN_PART_FIRST_HALF}, .up = {module, FFN_PART_SECOND_HALF}
 #define IN_OUT         .layout = FFN_LAYOUT_IN_OUT, .down_layout = FFN_LAYOUT_IN_OUT
 static const expert_layout_t stacks = {HALVES("experts.gate_up_proj"), .down = {"experts.down_proj", 0}, .weight = "", .bias = "_bias"};
+static const expert_layout_t stacks_up_down = {.up = {"experts.up_proj", 0}, .down = {"experts.down_proj", 0}, .weight = "", .bias = "_bias"};
 /* ... but for the models whose experts are products from the left: [experts, in, out]. */
 static const expert_layout_t stacks_in_out = {
     HALVES("experts.gate_up_proj"), .down = {"experts.down_proj", 0}, IN_OUT, .weight = "", .bias = "_bias"};
@@ -89,6 +92,14 @@ const moe_rule_t ffnio_moe_deepseek_v3 = {DEEPSEEK, SIGMOID_GROUPS, .selected = 
                                           .groups = 8, .top_groups = 4, .top_k = 8};
 const moe_rule_t ffnio_moe_glm4 = {DEEPSEEK, SIGMOID_GROUPS, .selected = PRESENT, ALWAYS_NORMALISED, .top_k = 8};
 const moe_rule_t ffnio_moe_dots1 = {DEEPSEEK, SIGMOID_GROUPS, .selected = PRESENT, .top_k = 8};
+
+/* Experts and shared experts of two matrices. Some models (latent) have the routed ones between two projections. */
+const moe_rule_t ffnio_moe_nemotron_h = {
+    .blocks = "mixer.", .routers = "gate", SIGMOID_GROUPS, .selected = PRESENT, LAYOUTS(&up_down, &stacks_up_down),
+    .shared_up = {"mixer.shared_experts.up_proj", 0}, .shared_down = {"mixer.shared_experts.down_proj", 0}, .shared = IF_STORED,
+    .latent_in = "fc1_latent_proj", .latent_out = "fc2_latent_proj", ALWAYS_NORMALISED, BY_NORM_TOPK_PROB, .eps_added = 1e-20f,
+    .scale_key = "routed_scaling_factor", .groups_key = "n_group", .top_groups_key = "topk_group", .experts_keys = "n_routed_experts",
+    .top_k_keys = "num_experts_per_tok", .top_k = 2, .dense = "nemotron_h_dense"};
 
 const moe_rule_t ffnio_moe_ernie4_5 = {
     .blocks = "mlp.", .routers = "gate", LAYOUTS(&projections, &stacks), .selected = PRESENT, SHARED("mlp.shared_experts."), .shared = IF_STORED,

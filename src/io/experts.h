@@ -37,6 +37,7 @@ typedef struct moe_rule {
     presence_t shared;
     const char *shared_sigmoid; /* module of the shared expert's own gate, after the layer's prefix; there if the expert is */
     const char *combine_bias;   /* tensor, after the block: added after the combination */
+    const char *latent_in, *latent_out; /* modules after the block, if they are stored: projections around the experts. NULL: none */
 
     const char *experts_keys, *top_k_keys; /* lists */
     int64_t top_k;
@@ -68,6 +69,6 @@ typedef struct moe_rule {
 extern const moe_rule_t ffnio_moe_mixtral, ffnio_moe_minimax_m2, ffnio_moe_qwen2, ffnio_moe_qwen3, ffnio_moe_qwen3_vl, ffnio_moe_qwen3_next,
     ffnio_moe_qwen3_5, ffnio_moe_olmoe, ffnio_moe_flex_olmo, ffnio_moe_deepseek_v2, ffnio_moe_deepseek_v3, ffnio_moe_glm4, ffnio_moe_dots1,
     ffnio_moe_ernie4_5, ffnio_moe_hunyuan, ffnio_moe_afmoe, ffnio_moe_lfm2, ffnio_moe_gpt_oss, ffnio_moe_llama4, ffnio_moe_granite, ffnio_moe_jetmoe,
-    ffnio_moe_aria, ffnio_moe_dbrx, ffnio_moe_jamba, ffnio_moe_switch, ffnio_moe_nllb, ffnio_moe_phimoe;
+    ffnio_moe_aria, ffnio_moe_dbrx, ffnio_moe_jamba, ffnio_moe_switch, ffnio_moe_nllb, ffnio_moe_phimoe, ffnio_moe_nemotron_h;
 
 #endif

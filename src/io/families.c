@@ -309,6 +309,12 @@ const family_t ffnio_families[] = {
     {.name = "deepseek_v2", .model_types = "deepseek_v2 deepseek", MOE_LAYER(deepseek_v2, 1e-6f)},
     {.name = "deepseek_v3", .model_types = "deepseek_v3 deepseek_v32 kimi_k2", MOE_LAYER(deepseek_v3, 1e-6f)},
     {.name = "glm4_moe", .model_types = "glm4_moe glm4v_moe glm4v_moe_text solar_open", MOE_LAYER(glm4, 1e-5f)},
+    /* Each block is one thing: attention, Mamba, experts or this. */
+    {.name = "nemotron_h", .choice = BY_NAMES, .model_types = "nemotron_h", .stems = "layers.{i}.", EXPERTS(nemotron_h),
+     ACTIVATION(RELU2, "mlp_hidden_act"), PRE(RMS_NORM("norm", 1e-5f)), .eps_keys = "layer_norm_epsilon norm_eps"},
+    {.name = "nemotron_h_dense", .choice = BY_NAMES, .model_types = "nemotron_h", .stems = "layers.{i}.", DENSE("mixer.up_proj", "mixer.down_proj"),
+     .biases = IF_STORED, .bias_key = "mlp_bias", ACTIVATION(RELU2, "mlp_hidden_act"), PRE(RMS_NORM("norm", 1e-5f)),
+     .eps_keys = "layer_norm_epsilon norm_eps"},
     {.name = "dots1", .model_types = "dots1", MOE_LAYER(dots1, 1e-6f)},
     {.name = "ernie4_5_moe", .model_types = "ernie4_5_moe", MOE_LAYER(ernie4_5, 1e-5f)},
     {.name = "hunyuan_v1_moe", .model_types = "hunyuan_v1_moe hunyuan", MOE_LAYER(hunyuan, 1e-5f)},

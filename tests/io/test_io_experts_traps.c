@@ -21,6 +21,11 @@ static const moe_case_t mixtral = {.family = "mixtral", .prefix = "model.layers.
                                    .experts = 6, .top_k = 2, .activation = FFN_ACTIVATION_SILU, .norm = FFN_NORM_RMS, .eps = 1e-5f};
 static const moe_case_t stacked = {.family = "qwen3_moe", .prefix = "model.layers.%d.", .names = "router=mlp.gate.weight " STACKS NORM, .storage = STACK,
                                    .experts = 6, .top_k = 2, .activation = FFN_ACTIVATION_SILU, .norm = FFN_NORM_RMS, .eps = 1e-6f};
+static const moe_case_t latent = {.family = "nemotron_h", .prefix = "model.layers.%d.",
+                                  .names = "router=mixer.gate.weight selection=mixer.gate.e_score_correction_bias up=mixer.experts.up_proj "
+                                           "down=mixer.experts.down_proj latent_in=mixer.fc1_latent_proj.weight latent_out=mixer.fc2_latent_proj.weight "
+                                           "in=norm.weight", .storage = STACK, .experts = 6, .top_k = 2, .activation = FFN_ACTIVATION_RELU2,
+                                  .norm = FFN_NORM_RMS, .eps = 1e-5f};
 static const layer_case_t dense = {.d_model = MOE_D_MODEL, .d_ff = 20, .activation = FFN_ACTIVATION_SILU, .gated = true,
                                    .residual = FFN_RESIDUAL_INPUT, .norm = {[FFN_NORM_IN] = {FFN_NORM_RMS, true, false, 1e-6f, 0}}, .seed = 3};
 
@@ -108,6 +113,9 @@ static void a_missing_tensor_is_named(void **state)
     assert_no_layers(write_one(&stacked, "down.0", "{\"model_type\":\"qwen3_moe\"}"), NULL, FFN_UNKNOWN, "mlp.experts.down_proj");
     assert_no_layers(write_one(&stacked, "fused.0", "{\"model_type\":\"qwen3_moe\"}"), NULL, FFN_UNKNOWN, "mlp.experts.gate_up_proj");
     assert_no_layers(write_one(&stacked, "router.0", "{\"model_type\":\"qwen3_moe\"}"), NULL, FFN_UNKNOWN, "mlp.gate.weight");
+    assert_no_layers(write_one(&latent, "latent_in.0", "{\"model_type\":\"nemotron_h\"}"), NULL, FFN_UNKNOWN, "mixer.fc1_latent_proj.weight");
+    assert_no_layers(write_one(&latent, "latent_out.0", NULL), NULL, FFN_UNKNOWN, "mixer.fc2_latent_proj.weight");
+    assert_no_layers(write_one(&latent, "selection.0", "{\"model_type\":\"nemotron_h\"}"), NULL, FFN_UNKNOWN, "e_score_correction_bias");
 }
 
 /* Adds a tensor to a model of one mixture, in place of one that is left out. */

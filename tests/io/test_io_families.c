@@ -117,6 +117,8 @@ static const family_case_t cases[] = {
      {ACT(GELU_TANH), PRE(LN(1e-5f))}, NULL, false},
     {"nemotron", "{\"model_type\":\"nemotron\",\"hidden_act\":\"relu2\",\"norm_eps\":1e-05}", "model.layers.%d.",
      UP_DOWN "in=post_attention_layernorm", {ACT(RELU2), PRE(LN_1P(1e-5f))}, NULL, false},
+    {"nemotron_h_dense", "{\"model_type\":\"nemotron_h\",\"mlp_hidden_act\":\"relu2\",\"layer_norm_epsilon\":1e-05}", "backbone.layers.%d.",
+     "up=mixer.up_proj down=mixer.down_proj in=norm", {ACT(RELU2), PRE(RMS(1e-5f))}, NULL, true},
     {"jais2", "{\"model_type\":\"jais2\",\"hidden_act\":\"relu2\",\"mlp_bias\":true}", "model.layers.%d.", UP_DOWN "in=post_attention_layernorm",
      {ACT(RELU2), BIASED, PRE(LN(1e-5f))}, NULL, false},
     {"arcee", "{\"model_type\":\"arcee\",\"hidden_act\":\"relu2\",\"rms_norm_eps\":1e-05}", "model.layers.%d.",

@@ -23,6 +23,7 @@
 
 #define SILU .activation = FFN_ACTIVATION_SILU
 #define RELU .activation = FFN_ACTIVATION_RELU
+#define RELU2 .activation = FFN_ACTIVATION_RELU2
 #define RMS(e) .norm = FFN_NORM_RMS, .eps = e
 #define LN(e)  .norm = FFN_NORM_LAYER, .eps = e
 #define OF(e, k) .experts = e, .top_k = k
@@ -90,6 +91,17 @@ static const moe_case_t cases[] = {
      "\"routed_scaling_factor\":2.5}", "model.layers.%d.",
      "router=mlp.gate.weight " CORRECTION PROJECTIONS("mlp.") SHARED_AT("mlp.shared_experts") LLAMA_NORM, SINGLE, OF(8, 4), rule_sigmoid_groups, SILU,
      RMS(1e-6f)},
+    {"nemotron_h", "{\"model_type\":\"nemotron_h\",\"n_routed_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,\"topk_group\":2,"
+     "\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,\"mlp_hidden_act\":\"relu2\",\"layer_norm_epsilon\":1e-05}", "backbone.layers.%d.",
+     "router=mixer.gate.weight selection=mixer.gate.e_score_correction_bias up=mixer.experts.{e}.up_proj.weight down=mixer.experts.{e}.down_proj.weight "
+     "shared_up=mixer.shared_experts.up_proj.weight shared_down=mixer.shared_experts.down_proj.weight in=norm.weight", SINGLE, OF(8, 3),
+     rule_sigmoid_groups, RELU2, RMS(1e-5f)},
+    /* without groups, and latent */
+    {"nemotron_h", "{\"model_type\":\"nemotron_h\",\"num_experts_per_tok\":2,\"n_group\":1,\"topk_group\":1}", "backbone.layers.%d.",
+     "router=mixer.gate.weight selection=mixer.gate.e_score_correction_bias up=mixer.experts.up_proj down=mixer.experts.down_proj "
+     "latent_in=mixer.fc1_latent_proj.weight latent_out=mixer.fc2_latent_proj.weight "
+     "shared_up=mixer.shared_experts.up_proj.weight shared_down=mixer.shared_experts.down_proj.weight in=norm.weight", STACK, OF(6, 2),
+     rule_sigmoid_biased, RELU2, RMS(1e-5f), BY_NAMES},
     {"ernie4_5_moe", "{\"model_type\":\"ernie4_5_moe\",\"moe_num_experts\":8,\"moe_k\":3,\"moe_norm_min\":1e-12}", "model.layers.%d.",
      "router=mlp.gate.weight selection=mlp.moe_statics.e_score_correction_bias " PROJECTIONS("mlp.") SHARED_AT("mlp.shared_experts") LLAMA_NORM, SINGLE,
      OF(8, 3), rule_softmax_biased, SILU, RMS(1e-5f)},

@@ -10,7 +10,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-enum { D = MOE_D_MODEL, S = MOE_D_SHARED };
+enum { D = MOE_D_MODEL, S = MOE_D_SHARED, L = MOE_D_LATENT };
 
 /* ------------------------------------------------------------- Names */
 
@@ -55,12 +55,13 @@ static int64_t size_if(const float *array, int64_t size)
 
 static void count(moe_layer_t *layer)
 {
-    int64_t F = layer->d_ff, E = layer->is->experts, K = layer->is->top_k;
-    int64_t each = size_if(layer->gate, F * D) + size_if(layer->up, F * D) + size_if(layer->down, D * F) + size_if(layer->gate_bias, F) +
-                   size_if(layer->up_bias, F) + size_if(layer->down_bias, D);
+    int64_t F = layer->d_ff, W = layer->width, E = layer->is->experts, K = layer->is->top_k;
+    int64_t each = size_if(layer->gate, F * W) + size_if(layer->up, F * W) + size_if(layer->down, W * F) + size_if(layer->gate_bias, F) +
+                   size_if(layer->up_bias, F) + size_if(layer->down_bias, W);
     int64_t other = E * D + size_if(layer->router_bias, E) + size_if(layer->selection, E) + size_if(layer->combine, D) +
                     size_if(layer->shared_gate, S * D) + size_if(layer->shared_up, S * D) + size_if(layer->shared_down, D * S) +
-                    size_if(layer->shared_scale, D) + size_if(layer->norm, D) + size_if(layer->norm_bias, D) + size_if(layer->branch_norm, D);
+                    size_if(layer->shared_scale, D) + size_if(layer->latent_in, L * D) + size_if(layer->latent_out, D * L) +
+                    size_if(layer->norm, D) + size_if(layer->norm_bias, D) + size_if(layer->branch_norm, D);
     layer->parameters = other + E * each;
     layer->active = other + K * each;
 }
@@ -74,21 +75,24 @@ void moe_layer_make(moe_layer_t *layer, const moe_case_t *is, int number, uint64
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(layer->prefix, sizeof layer->prefix, is->prefix, number);
 #pragma GCC diagnostic pop
+    const int64_t W = layer->width = has(layer, "latent_in") ? L : D;
     bool gated = has(layer, "gate") || has(layer, "fused"), biases = has(layer, "down_bias"), shared = has(layer, "shared_down");
     layer->router = random_array(&rng, true, E * D, 0.3f); /* logits near 1: the scores of the last choices are far enough from those of the others */
     layer->router_bias = random_array(&rng, has(layer, "router_bias"), E, 1);
     layer->selection = random_array(&rng, has(layer, "selection"), E, 0.5f);
     layer->combine = random_array(&rng, has(layer, "combine"), D, 0.5f);
-    layer->gate = random_array(&rng, gated, E * F * D, 0.5f);
-    layer->up = random_array(&rng, true, E * F * D, 0.5f);
-    layer->down = random_array(&rng, true, E * D * F, 0.5f);
+    layer->gate = random_array(&rng, gated, E * F * W, 0.5f);
+    layer->up = random_array(&rng, true, E * F * W, 0.5f);
+    layer->down = random_array(&rng, true, E * W * F, 0.5f);
     layer->gate_bias = random_array(&rng, gated && biases, E * F, 0.5f);
     layer->up_bias = random_array(&rng, biases, E * F, 0.5f);
-    layer->down_bias = random_array(&rng, biases, E * D, 0.5f);
-    layer->shared_gate = random_array(&rng, shared, S * D, 0.5f);
+    layer->down_bias = random_array(&rng, biases, E * W, 0.5f);
+    layer->shared_gate = random_array(&rng, shared && gated, S * D, 0.5f);
     layer->shared_up = random_array(&rng, shared, S * D, 0.5f);
     layer->shared_down = random_array(&rng, shared, D * S, 0.5f);
     layer->shared_scale = random_array(&rng, has(layer, "shared_scale"), D, 0.5f);
+    layer->latent_in = random_array(&rng, has(layer, "latent_in"), L * D, 0.5f);
+    layer->latent_out = random_array(&rng, has(layer, "latent_out"), D * L, 0.5f);
     layer->norm = random_array(&rng, has(layer, "in"), D, 1);
     layer->norm_bias = random_array(&rng, has(layer, "in_bias"), D, 1);
     layer->branch_norm = random_array(&rng, has(layer, "branch"), D, 1);
@@ -99,7 +103,7 @@ void moe_layer_free(moe_layer_t *layer)
 {
     float *const all[] = {layer->router, layer->router_bias, layer->selection, layer->combine, layer->gate, layer->up, layer->down,
                           layer->gate_bias, layer->up_bias, layer->down_bias, layer->shared_gate, layer->shared_up, layer->shared_down,
-                          layer->shared_scale, layer->norm, layer->norm_bias, layer->branch_norm};
+                          layer->shared_scale, layer->latent_in, layer->latent_out, layer->norm, layer->norm_bias, layer->branch_norm};
     for (int64_t i = 0; i < COUNT_OF(all); i++) free(all[i]);
     memset(layer, 0, sizeof *layer);
 }
@@ -148,37 +152,38 @@ static void add_fused(const writing_t *to, const char *key, const float *gate, c
 static void add_down(const writing_t *to)
 {
     const moe_layer_t *layer = to->layer;
-    int64_t F = layer->d_ff, E = layer->is->experts;
-    float *turned = test_alloc((size_t)(E * D * F) * sizeof *turned);
+    int64_t F = layer->d_ff, W = layer->width, E = layer->is->experts;
+    float *turned = test_alloc((size_t)(E * W * F) * sizeof *turned);
     for (int64_t e = 0; e < E; e++)
-        for (int64_t o = 0; o < D; o++)
-            for (int64_t i = 0; i < F; i++) turned[(e * F + i) * D + o] = layer->down[(e * D + o) * F + i];
-    if (layer->is->storage == STACK) add(to, "down", 0, layer->down, 3, E, D, F);
-    else if (layer->is->storage == FOLDED) add(to, "down", 0, turned, 2, E * F, D, 0);
-    else add(to, "down", 0, turned, 3, E, F, D);
+        for (int64_t o = 0; o < W; o++)
+            for (int64_t i = 0; i < F; i++) turned[(e * F + i) * W + o] = layer->down[(e * W + o) * F + i];
+    if (layer->is->storage == STACK) add(to, "down", 0, layer->down, 3, E, W, F);
+    else if (layer->is->storage == FOLDED) add(to, "down", 0, turned, 2, E * F, W, 0);
+    else add(to, "down", 0, turned, 3, E, F, W);
     free(turned);
 }
 
 static void add_experts(const writing_t *to)
 {
     const moe_layer_t *layer = to->layer;
-    int64_t F = layer->d_ff, E = layer->is->experts;
+    int64_t F = layer->d_ff, W = layer->width, E = layer->is->experts;
     for (int e = 0; e < E && layer->is->storage == SINGLE; e++) {
-        add(to, "gate", e, layer->gate ? layer->gate + e * F * D : NULL, 2, F, D, 0);
-        add(to, "up", e, layer->up + e * F * D, 2, F, D, 0);
-        add(to, "down", e, layer->down + e * D * F, 2, D, F, 0);
+        add(to, "gate", e, layer->gate ? layer->gate + e * F * W : NULL, 2, F, W, 0);
+        add(to, "up", e, layer->up + e * F * W, 2, F, W, 0);
+        add(to, "down", e, layer->down + e * W * F, 2, W, F, 0);
         add(to, "gate_bias", e, layer->gate_bias ? layer->gate_bias + e * F : NULL, 1, F, 0, 0);
         add(to, "up_bias", e, layer->up_bias ? layer->up_bias + e * F : NULL, 1, F, 0, 0);
-        add(to, "down_bias", e, layer->down_bias ? layer->down_bias + e * D : NULL, 1, D, 0, 0);
+        add(to, "down_bias", e, layer->down_bias ? layer->down_bias + e * W : NULL, 1, W, 0, 0);
     }
     if (layer->is->storage == SINGLE) return;
     if (layer->is->storage == FOLDED) {
-        add(to, "gate", 0, layer->gate, 2, E * F, D, 0);
-        add(to, "up", 0, layer->up, 2, E * F, D, 0);
+        add(to, "gate", 0, layer->gate, 2, E * F, W, 0);
+        add(to, "up", 0, layer->up, 2, E * F, W, 0);
     } else {
-        add_fused(to, "fused", layer->gate, layer->up, E, F, D);
+        if (!layer->gate) add(to, "up", 0, layer->up, 3, E, F, W);
+        add_fused(to, "fused", layer->gate, layer->up, E, F, W);
         add_fused(to, "fused_bias", layer->gate_bias, layer->up_bias, E, F, 1);
-        add(to, "down_bias", 0, layer->down_bias, 2, E, D, 0);
+        add(to, "down_bias", 0, layer->down_bias, 2, E, W, 0);
     }
     add_down(to);
 }
@@ -197,6 +202,8 @@ void moe_layer_add(const moe_layer_t *layer, model_file_t *file, const char *ski
     add(&to, "shared_down", 0, layer->shared_down, 2, D, S, 0);
     if (has(layer, "shared_fused")) add_fused(&to, "shared_fused", layer->shared_gate, layer->shared_up, 1, S, D);
     add(&to, "shared_scale", 0, layer->shared_scale, 2, 1, D, 0);
+    add(&to, "latent_in", 0, layer->latent_in, 2, L, D, 0);
+    add(&to, "latent_out", 0, layer->latent_out, 2, D, L, 0);
     add(&to, "in", 0, layer->norm, 1, D, 0, 0);
     add(&to, "in_bias", 0, layer->norm_bias, 1, D, 0, 0);
     add(&to, "branch", 0, layer->branch_norm, 1, D, 0, 0);
@@ -214,16 +221,16 @@ static void normed(const moe_layer_t *layer, const float *weight, const float *b
         n[i] = (x[i] - mean) / sqrt(square + (double)layer->is->eps) * ((double)layer->is->offset + (double)weight[i]) + (bias ? (double)bias[i] : 0);
 }
 
-/* y += c network(x), of the layer's activation. */
-static void add_network(const moe_layer_t *layer, const oracle_layer_t *network, double c, const double *x, double *y)
+/* y += c network(x), of the layer's activation, from and to rows of that width. */
+static void add_network(const moe_layer_t *layer, const oracle_layer_t *network, int64_t width, double c, const double *x, double *y)
 {
     double out[D], bound[D];
     oracle_layer_t whole = *network;
-    whole.d_model = whole.d_out = D;
+    whole.d_model = whole.d_out = width;
     whole.activation = (oracle_activation_t){.id = layer->is->activation, .beta = layer->is->beta};
     whole.gate_max = layer->is->gate_max, whole.up_limit = layer->is->up_limit, whole.up_offset = layer->is->up_offset;
     oracle_run(&whole, 1, x, NULL, out, bound);
-    for (int i = 0; i < D; i++) y[i] += c * out[i];
+    for (int64_t i = 0; i < width; i++) y[i] += c * out[i];
 }
 
 static const float *part(const float *array, int64_t at)
@@ -234,12 +241,12 @@ static const float *part(const float *array, int64_t at)
 static void add_expert(const moe_layer_t *layer, int e, double w, const double *n, double *y)
 {
     double weighed[D];
-    int64_t F = layer->d_ff;
-    const oracle_layer_t expert = {.d_ff = F, .up = layer->up + e * F * D, .gate = part(layer->gate, e * F * D), .down = layer->down + e * D * F,
+    int64_t F = layer->d_ff, W = layer->width;
+    const oracle_layer_t expert = {.d_ff = F, .up = layer->up + e * F * W, .gate = part(layer->gate, e * F * W), .down = layer->down + e * W * F,
                                    .up_bias = part(layer->up_bias, e * F), .gate_bias = part(layer->gate_bias, e * F),
-                                   .down_bias = part(layer->down_bias, e * D)};
-    for (int i = 0; i < D; i++) weighed[i] = layer->is->weigh_input ? w * n[i] : n[i];
-    add_network(layer, &expert, layer->is->weigh_input ? 1 : w, weighed, y);
+                                   .down_bias = part(layer->down_bias, e * W)};
+    for (int64_t i = 0; i < W; i++) weighed[i] = layer->is->weigh_input ? w * n[i] : n[i];
+    add_network(layer, &expert, W, layer->is->weigh_input ? 1 : w, weighed, y);
 }
 
 static double dot(const float *w, const double *x)
@@ -253,14 +260,14 @@ static void add_shared(const moe_layer_t *layer, const double *n, double *y)
 {
     const oracle_layer_t shared = {.d_ff = S, .up = layer->shared_up, .gate = layer->shared_gate, .down = layer->shared_down};
     if (!layer->shared_up) return;
-    add_network(layer, &shared, layer->shared_scale ? 1 / (1 + exp(-dot(layer->shared_scale, n))) : 1, n, y);
+    add_network(layer, &shared, D, layer->shared_scale ? 1 / (1 + exp(-dot(layer->shared_scale, n))) : 1, n, y);
 }
 
 /* Returns the gap of its choice. */
 static double token(const moe_layer_t *layer, const float *given, int *taken, double *y)
 {
     const moe_case_t *is = layer->is;
-    double x[D], n[D], z[MOE_MOST_EXPERTS], bias[MOE_MOST_EXPERTS] = {0}, branch[D] = {0}, f[D];
+    double x[D], n[D], z[MOE_MOST_EXPERTS], bias[MOE_MOST_EXPERTS] = {0}, branch[D] = {0}, f[D], latent[L], mixed[L] = {0};
     for (int i = 0; i < D; i++) x[i] = n[i] = (double)given[i];
     if (layer->norm) normed(layer, layer->norm, layer->norm_bias, x, n);
     for (int e = 0; e < is->experts; e++) {
@@ -269,10 +276,15 @@ static double token(const moe_layer_t *layer, const float *given, int *taken, do
     }
     moe_choice_t choice = {.experts = is->experts, .top_k = is->top_k, .z = z, .bias = bias, .gap = INFINITY};
     is->rule(&choice);
+    const double *input = n;
+    for (int i = 0; i < L && layer->latent_in; i++) latent[i] = dot(layer->latent_in + i * D, n), input = latent;
+    double *sum = layer->latent_out ? mixed : branch;
     for (int k = 0; k < is->top_k; k++) {
         if (is->capacity && taken[choice.ids[k]]++ >= is->capacity) continue;
-        add_expert(layer, choice.ids[k], choice.w[k], n, branch);
+        add_expert(layer, choice.ids[k], choice.w[k], input, sum);
     }
+    for (int i = 0; i < D && layer->latent_out; i++)
+        for (int k = 0; k < L; k++) branch[i] += (double)layer->latent_out[i * L + k] * mixed[k];
     add_shared(layer, n, branch);
     for (int i = 0; i < D; i++) f[i] = branch[i] += layer->combine ? (double)layer->combine[i] : 0;
     if (layer->branch_norm) normed(layer, layer->branch_norm, NULL, branch, f);

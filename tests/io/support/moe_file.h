@@ -10,7 +10,7 @@
 
 #include "io/support/family_file.h"
 
-enum { MOE_D_MODEL = 12, MOE_D_FF = 10, MOE_D_SHARED = 14, MOE_MOST_EXPERTS = 16 };
+enum { MOE_D_MODEL = 12, MOE_D_FF = 10, MOE_D_SHARED = 14, MOE_D_LATENT = 8, MOE_MOST_EXPERTS = 16 };
 
 /* How the file has the experts. */
 typedef enum expert_storage {
@@ -38,7 +38,7 @@ typedef struct moe_case {
     const char *prefix; /* of layer %d */
     /* "router=mlp.gate.weight gate=mlp.experts.{e}.gate_proj.weight ...": whole names after the prefix, of what the file has: router, router_bias,
      * selection, combine, gate, up, down, fused (gate and up), gate_bias, up_bias, down_bias, fused_bias, shared_gate, shared_up, shared_down, shared_fused,
-     * shared_scale, in, in_bias, branch */
+     * shared_scale, latent_in, latent_out, in, in_bias, branch */
     const char *names;
     expert_storage_t storage;
     int experts, top_k;
@@ -56,11 +56,12 @@ typedef struct moe_case {
 
 typedef struct moe_layer {
     const moe_case_t *is;
-    int64_t d_ff;
+    int64_t d_ff, width; /* width: of what experts take and give */
     char prefix[128];
     float *router, *router_bias, *selection, *combine;
     float *gate, *up, *down, *gate_bias, *up_bias, *down_bias; /* [experts, ...]; NULL: absent */
     float *shared_gate, *shared_up, *shared_down, *shared_scale;
+    float *latent_in, *latent_out; /* [MOE_D_LATENT, d_model] and back */
     float *norm, *norm_bias, *branch_norm;
     int64_t parameters, active; /* as the formula has them */
 } moe_layer_t;
