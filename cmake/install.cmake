@@ -2,7 +2,8 @@
 # the CMAKE_INSTALL_*DIR was given as an absolute path.
 set(ffn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ffn)
 
-install(FILES include/ffn/ffn.h include/ffn/ffn.hpp include/ffn/ffn_conv.hpp include/ffn/ffn_moe.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
+install(FILES include/ffn/ffn.h include/ffn/ffn.hpp include/ffn/ffn_base.hpp include/ffn/ffn_conv.hpp include/ffn/ffn_health.hpp include/ffn/ffn_moe.hpp
+  include/ffn/ffn_moe_training.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ffn)
 # Two export sets: a program that links libffn.so needs neither OpenBLAS's development files nor a threads library.
 install(TARGETS ffn_shared EXPORT ffn-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ffn_static EXPORT ffn-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -60,6 +60,9 @@ check_cxx() { # check_cxx HEADER
   done
 }
 check_cxx ffn/ffn.hpp
+check_cxx ffn/ffn_base.hpp
 check_cxx ffn/ffn_conv.hpp
+check_cxx ffn/ffn_health.hpp
 check_cxx ffn/ffn_io.hpp
 check_cxx ffn/ffn_moe.hpp
+check_cxx ffn/ffn_moe_training.hpp

@@ -10,6 +10,8 @@
  *     layer.forward(x, y);                                             std::vector<float>, or anything with data() and size()
  *
  * A layer made with FFN_LAYER_TRAINABLE is trained by layer.record(tape, x, y), layer.backward(tape, d_y, d_x, gradients) and layer.update(tensors).
+ * ffn_moe.hpp and ffn_moe_training.hpp have the mixtures of experts, ffn_conv.hpp the convolutional layer, ffn_health.hpp what hidden units and tensors
+ * do, ffn_io.hpp the layers of checkpoints.
  *
  * Two forms of each function that can fail. `name` throws ffn::error, with the status and the library's sentence. `try_name` is noexcept and
  * returns the status; ffn::last_error() then has the sentence, and what it would have made is as before. With -fno-exceptions the second form
@@ -21,135 +23,12 @@
 #ifndef FFN_FFN_HPP
 #define FFN_FFN_HPP
 
-#include <ffn/ffn.h>
+#include <ffn/ffn_base.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <initializer_list>
 #include <iterator>
-#include <type_traits>
-#include <utility>
-
-#if defined(__has_include)
-#if __has_include(<version>)
-#include <version>
-#endif
-#endif
-#if defined(__cpp_lib_span)
-#include <span>
-#endif
-
-#if defined(__cpp_exceptions)
-#define FFN_EXCEPTIONS 1
-#include <exception>
-#else
-#define FFN_EXCEPTIONS 0
-#endif
 
 namespace ffn {
-
-/* ----------------------------------------------------------------- Arrays */
-
-#if defined(__cpp_lib_span)
-template <class T> using span = std::span<T>;
-#else
-/* As much of std::span as is needed. */
-template <class T> class span {
-public:
-    constexpr span() noexcept = default;
-    constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
-    template <class Array, class Element = std::remove_pointer_t<decltype(std::data(std::declval<Array &>()))>,
-              class = std::enable_if_t<std::is_convertible_v<Element (*)[], T (*)[]>>>
-    constexpr span(Array &&array) noexcept : data_(std::data(array)), size_(std::size(array)) {}
-
-    constexpr T *data() const noexcept { return data_; }
-    constexpr std::size_t size() const noexcept { return size_; }
-    constexpr bool empty() const noexcept { return size_ == 0; }
-    constexpr T *begin() const noexcept { return data_; }
-    constexpr T *end() const noexcept { return data_ + size_; }
-    constexpr T &operator[](std::size_t index) const noexcept { return data_[index]; }
-
-private:
-    T *data_ = nullptr;
-    std::size_t size_ = 0;
-};
-#endif
-
-/* ----------------------------------------------------------------- Errors */
-
-namespace detail {
-
-inline constexpr std::size_t text_size = 512;
-
-inline char *error_text() noexcept {
-    static thread_local char text[text_size] = "";
-    return text;
-}
-
-/* Keeps the sentence of a failure. */
-template <class... Values> ffn_status_t fail(ffn_status_t status, const char *format, Values... values) noexcept {
-    std::snprintf(error_text(), text_size, format, values...);
-    return status;
-}
-
-inline ffn_status_t told(ffn_status_t status) noexcept { return status == FFN_OK ? status : fail(status, "%s", ffn_last_error()); }
-
-} // namespace detail
-
-/* The sentence of this thread's last failure of a function of this header; "" if there was none. */
-inline const char *last_error() noexcept { return detail::error_text(); }
-
-#if FFN_EXCEPTIONS
-class error : public std::exception {
-public:
-    error(ffn_status_t status, const char *message) noexcept : status_(status) { std::snprintf(text_, sizeof text_, "%s", message); }
-    ffn_status_t status() const noexcept { return status_; }
-    const char *what() const noexcept override { return text_; }
-
-private:
-    ffn_status_t status_;
-    char text_[detail::text_size]; /* not a string: a copy must not fail */
-};
-#endif
-
-namespace detail {
-
-#if FFN_EXCEPTIONS
-inline void check(ffn_status_t status) {
-    if (status != FFN_OK) throw error(status, last_error());
-}
-#endif
-
-/* A struct of options with its size filled in, all else default. */
-template <class Struct> struct sized : Struct {
-    sized() noexcept : Struct() { this->struct_size = sizeof(Struct); }
-};
-
-/* A handle of the C interface that frees itself. Moved, not copied; what was moved from is empty. */
-template <class Handle, void (*free_handle)(Handle *)> class owner {
-public:
-    owner() noexcept = default;
-    explicit owner(Handle *handle) noexcept : handle_(handle) {}
-    owner(owner &&other) noexcept : handle_(other.release()) {}
-    owner &operator=(owner &&other) noexcept {
-        if (this != &other) reset(other.release());
-        return *this;
-    }
-    ~owner() { reset(); }
-
-    Handle *get() const noexcept { return handle_; }
-    explicit operator bool() const noexcept { return handle_ != nullptr; }
-    Handle *release() noexcept { return std::exchange(handle_, nullptr); }
-
-protected:
-    void reset(Handle *handle = nullptr) noexcept { free_handle(std::exchange(handle_, handle)); }
-
-private:
-    Handle *handle_ = nullptr;
-};
-
-} // namespace detail
 
 /* --------------------------------------------------------------- Contexts */
 
@@ -185,6 +64,12 @@ public:
     }
 #endif
 };
+
+namespace detail {
+
+inline ffn_context_t *handle_of(context *in) noexcept { return in ? in->get() : nullptr; }
+
+} // namespace detail
 
 /* ---------------------------------------------------------------- Tensors */
 
@@ -286,7 +171,7 @@ public:
         ffn_layer_t *made = nullptr;
         options.tensors = tensors.data();
         options.tensor_count = tensors.size();
-        ffn_status_t status = detail::told(ffn_layer_create(in ? in->get() : nullptr, &options, &made));
+        ffn_status_t status = detail::told(ffn_layer_create(detail::handle_of(in), &options, &made));
         if (status == FFN_OK) adopt(made);
         return status;
     }
@@ -294,46 +179,61 @@ public:
     /* x has any number of rows of d_model; y as many of d_out. y may be x. */
     ffn_status_t try_forward(span<const float> x, span<float> y, context *in = nullptr) const noexcept {
         const std::size_t tokens = x.size() / d_model_;
-        if (!get() || x.size() % d_model_ || y.size() / d_out_ != tokens || y.size() % d_out_) return wrong_sizes(x.size(), y.size());
-        return detail::told(ffn_layer_forward(get(), in ? in->get() : nullptr, static_cast<std::int64_t>(tokens), x.data(), 0, y.data(), 0));
+        if (!are_rows(x.size(), y.size())) return wrong_sizes(x.size(), y.size());
+        return detail::told(ffn_layer_forward(get(), detail::handle_of(in), static_cast<std::int64_t>(tokens), x.data(), 0, y.data(), 0));
+    }
+
+    /* The same with what else a run has: stats, moe, dropout, a residual, whose pointers are the caller's word. x is options.batch sequences (0: one) of
+     * equal length; the length, x and y and their strides are filled in here. */
+    ffn_status_t try_forward(span<const float> x, span<float> y, ffn_run_t options, context *in = nullptr) const noexcept {
+        ffn_status_t status = fill(options, x, y);
+        return status == FFN_OK ? try_run(options, in) : status;
     }
 
     /* Sequences, strides, an external residual: the pointers in it are the caller's word. */
     ffn_status_t try_run(const ffn_run_t &options, context *in = nullptr) const noexcept {
-        return detail::told(ffn_layer_run(get(), in ? in->get() : nullptr, &options));
+        return detail::told(ffn_layer_run(get(), detail::handle_of(in), &options));
     }
 
-    /* Training: try_forward onto a tape, for try_backward. All of x is one sequence to dropout (nullptr: none); try_run has sequences. y must not be x. */
+    /* Training: try_forward onto a tape, for try_backward. All of x is one sequence to dropout (nullptr: none). y must not be x. */
     ffn_status_t try_record(tape &onto, span<const float> x, span<float> y, const ffn_dropout_t *dropout = nullptr,
                             context *in = nullptr) const noexcept {
-        const std::size_t tokens = x.size() / d_model_;
-        if (!get() || x.size() % d_model_ || y.size() / d_out_ != tokens || y.size() % d_out_) return wrong_sizes(x.size(), y.size());
-        if (!onto) return detail::fail(FFN_INVALID, "%s", "the tape is empty: create it first");
         run_options options;
-        options.batch = 1;
-        options.length = static_cast<std::int64_t>(tokens);
-        options.x = x.data();
-        options.y = y.data();
         options.dropout = dropout;
+        return try_record(onto, x, y, options, in);
+    }
+
+    /* The same with what else a run has, as in try_forward. */
+    ffn_status_t try_record(tape &onto, span<const float> x, span<float> y, ffn_run_t options, context *in = nullptr) const noexcept {
+        ffn_status_t status = fill(options, x, y);
+        if (status == FFN_OK && !onto) status = detail::fail(FFN_INVALID, "%s", "the tape is empty: create it first");
         options.tape = onto.get();
-        ffn_status_t status = try_run(options, in);
-        if (status == FFN_OK) onto.tokens_ = tokens;
+        if (status == FFN_OK) status = try_run(options, in);
+        if (status == FFN_OK) onto.tokens_ = x.size() / d_model_;
         return status;
     }
 
-    /* The backward pass of what try_record recorded (after a try_run onto the tape: the form with options), from the derivatives of a loss by y, as many as y had: those by x go into d_x, as many as x had
-     * (it may be d_y; empty: not wanted), those by tensors into `gradients`, by role. accumulate adds to what the gradients hold. */
+    /* The backward pass of what try_record recorded (after a try_run onto the tape: the form with options alone), from the derivatives of a loss by y, as
+     * many as y had: those by x go into d_x, as many as x had (it may be d_y; empty: not wanted), those by tensors into `gradients`, by role. accumulate
+     * adds to what the gradients hold. */
     ffn_status_t try_backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, bool accumulate = false,
+                              context *in = nullptr) const noexcept {
+        backward_options options;
+        options.flags = accumulate ? std::uint32_t{FFN_BACKWARD_ACCUMULATE} : 0;
+        return try_backward(recorded, d_y, d_x, gradients, options, in);
+    }
+
+    /* The same with what else a backward pass has: flags, moe. Tape, d_y, d_x, their strides and the gradients are filled in here. */
+    ffn_status_t try_backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, ffn_backward_t options,
                               context *in = nullptr) const noexcept {
         const std::size_t tokens = recorded.tokens_;
         if (d_y.size() != tokens * d_out_ || (!d_x.empty() && d_x.size() != tokens * d_model_))
             return detail::fail(FFN_INVALID, "d_y has %zu numbers and d_x %zu, must have %zu and %zu (or 0), for the %zu tokens of the tape", d_y.size(),
                                 d_x.size(), tokens * d_out_, tokens * d_model_, tokens);
-        backward_options options;
-        options.flags = accumulate ? std::uint32_t{FFN_BACKWARD_ACCUMULATE} : 0;
         options.tape = recorded.get();
         options.d_y = d_y.data();
         options.d_x = d_x.data();
+        for (std::size_t i = 0; i < std::size(options.d_y_stride); i++) options.d_y_stride[i] = options.d_x_stride[i] = 0;
         options.gradients = gradients.data();
         options.gradient_count = gradients.size();
         return try_backward(options, in);
@@ -341,12 +241,12 @@ public:
 
     /* With strides, an external residual's derivatives, of what try_run recorded: the pointers in it are the caller's word. */
     ffn_status_t try_backward(const ffn_backward_t &options, context *in = nullptr) const noexcept {
-        return detail::told(ffn_layer_backward(get(), in ? in->get() : nullptr, &options));
+        return detail::told(ffn_layer_backward(get(), detail::handle_of(in), &options));
     }
 
     /* Puts new values of some tensors into a trainable layer. No other call may be using it. */
     ffn_status_t try_update(span<const ffn_tensor_t> tensors, context *in = nullptr) noexcept {
-        return detail::told(ffn_layer_update(get(), in ? in->get() : nullptr, tensors.data(), tensors.size()));
+        return detail::told(ffn_layer_update(get(), detail::handle_of(in), tensors.data(), tensors.size()));
     }
 
     /* Gives the weights of one role back, contiguous. */
@@ -369,9 +269,15 @@ public:
         : layer(options, span<const ffn_tensor_t>(tensors.begin(), tensors.size()), in) {}
 
     void forward(span<const float> x, span<float> y, context *in = nullptr) const { detail::check(try_forward(x, y, in)); }
+    void forward(span<const float> x, span<float> y, const ffn_run_t &options, context *in = nullptr) const {
+        detail::check(try_forward(x, y, options, in));
+    }
     void run(const ffn_run_t &options, context *in = nullptr) const { detail::check(try_run(options, in)); }
     void record(tape &onto, span<const float> x, span<float> y, const ffn_dropout_t *dropout = nullptr, context *in = nullptr) const {
         detail::check(try_record(onto, x, y, dropout, in));
+    }
+    void record(tape &onto, span<const float> x, span<float> y, const ffn_run_t &options, context *in = nullptr) const {
+        detail::check(try_record(onto, x, y, options, in));
     }
     void backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, bool accumulate = false,
                   context *in = nullptr) const {
@@ -380,6 +286,14 @@ public:
     void backward(tape &recorded, span<const float> d_y, span<float> d_x, std::initializer_list<ffn_tensor_t> gradients, bool accumulate = false,
                   context *in = nullptr) const {
         backward(recorded, d_y, d_x, span<const ffn_tensor_t>(gradients.begin(), gradients.size()), accumulate, in);
+    }
+    void backward(tape &recorded, span<const float> d_y, span<float> d_x, span<const ffn_tensor_t> gradients, const ffn_backward_t &options,
+                  context *in = nullptr) const {
+        detail::check(try_backward(recorded, d_y, d_x, gradients, options, in));
+    }
+    void backward(tape &recorded, span<const float> d_y, span<float> d_x, std::initializer_list<ffn_tensor_t> gradients, const ffn_backward_t &options,
+                  context *in = nullptr) const {
+        backward(recorded, d_y, d_x, span<const ffn_tensor_t>(gradients.begin(), gradients.size()), options, in);
     }
     void backward(const ffn_backward_t &options, context *in = nullptr) const { detail::check(try_backward(options, in)); }
     void update(span<const ffn_tensor_t> tensors, context *in = nullptr) { detail::check(try_update(tensors, in)); }
@@ -405,6 +319,26 @@ public:
     }
 
 private:
+    /* Whether there is a layer, and x and y are as many of its rows. */
+    bool are_rows(std::size_t x, std::size_t y) const noexcept {
+        return get() && x % d_model_ == 0 && y % d_out_ == 0 && x / d_model_ == y / d_out_;
+    }
+
+    /* Contiguous rows, all of x and y, into a run's options. */
+    ffn_status_t fill(ffn_run_t &options, span<const float> x, span<float> y) const noexcept {
+        const auto tokens = static_cast<std::int64_t>(x.size() / d_model_);
+        if (!are_rows(x.size(), y.size())) return wrong_sizes(x.size(), y.size());
+        if (options.batch == 0) options.batch = 1;
+        if (options.batch < 0 || tokens % options.batch)
+            return detail::fail(FFN_INVALID, "x has %lld rows: not those of %lld sequences (batch)", static_cast<long long>(tokens),
+                                static_cast<long long>(options.batch));
+        options.length = tokens / options.batch;
+        options.x = x.data();
+        options.y = y.data();
+        for (std::size_t i = 0; i < std::size(options.x_stride); i++) options.x_stride[i] = options.y_stride[i] = 0;
+        return FFN_OK;
+    }
+
     ffn_status_t wrong_sizes(std::size_t x, std::size_t y) const noexcept {
         if (!get()) return detail::fail(FFN_INVALID, "%s", "the layer is empty");
         return detail::fail(FFN_INVALID, "x has %zu numbers and y %zu, must have tokens * %zu (d_model) and tokens * %zu (d_out)", x, y, d_model_,
@@ -413,6 +347,29 @@ private:
 
     std::size_t d_model_ = 1, d_out_ = 1;
 };
+
+/* The d_ff that gives a gated layer the parameters of a dense one: 2/3 d_ff, rounded up to a multiple. */
+inline ffn_status_t try_gated_d_ff(std::int64_t &gated, std::int64_t d_ff, std::int64_t multiple = 1) noexcept {
+    return detail::told(ffn_gated_d_ff(d_ff, multiple, &gated));
+}
+
+/* FFN_ACTIVATION_* of a name: "gelu_tanh". */
+inline ffn_status_t try_activation(std::uint32_t &activation, const char *name) noexcept {
+    return detail::told(ffn_activation_from_name(name, &activation));
+}
+
+#if FFN_EXCEPTIONS
+inline std::int64_t gated_d_ff(std::int64_t d_ff, std::int64_t multiple = 1) {
+    std::int64_t gated = 0;
+    detail::check(try_gated_d_ff(gated, d_ff, multiple));
+    return gated;
+}
+inline std::uint32_t activation(const char *name) {
+    std::uint32_t found = 0;
+    detail::check(try_activation(found, name));
+    return found;
+}
+#endif
 
 /* -------------------------------------------- Initialisation and optimisers */
 
@@ -430,8 +387,8 @@ inline ffn_status_t try_sgd_step(const ffn_sgd_options_t &options, span<float> w
     const std::size_t n = weight.size();
     if (gradient.size() != n || (!velocity.empty() && velocity.size() != n))
         return detail::fail(FFN_INVALID, "gradient has %zu numbers and velocity %zu, weight %zu", gradient.size(), velocity.size(), n);
-    return detail::told(ffn_sgd_step(in ? in->get() : nullptr, &options, static_cast<std::int64_t>(n), weight.data(), gradient.data(),
-                                     velocity.empty() ? nullptr : velocity.data()));
+    return detail::told(ffn_sgd_step(detail::handle_of(in), &options, static_cast<std::int64_t>(n), weight.data(), gradient.data(),
+                                     detail::or_null(velocity)));
 }
 
 inline ffn_status_t try_adamw_step(const ffn_adamw_options_t &options, span<float> weight, span<const float> gradient, span<float> first,
@@ -440,7 +397,7 @@ inline ffn_status_t try_adamw_step(const ffn_adamw_options_t &options, span<floa
     if (gradient.size() != n || first.size() != n || second.size() != n)
         return detail::fail(FFN_INVALID, "gradient has %zu numbers, first %zu and second %zu, weight %zu", gradient.size(), first.size(),
                             second.size(), n);
-    return detail::told(ffn_adamw_step(in ? in->get() : nullptr, &options, static_cast<std::int64_t>(n), weight.data(), gradient.data(),
+    return detail::told(ffn_adamw_step(detail::handle_of(in), &options, static_cast<std::int64_t>(n), weight.data(), gradient.data(),
                                        first.data(), second.data()));
 }
 
@@ -448,7 +405,7 @@ inline ffn_status_t try_adamw_step(const ffn_adamw_options_t &options, span<floa
 inline ffn_status_t try_clip_global_norm(double &norm, span<float *const> arrays, span<const std::int64_t> counts, double max_norm,
                                          context *in = nullptr) noexcept {
     if (arrays.size() != counts.size()) return detail::fail(FFN_INVALID, "there are %zu arrays and %zu counts", arrays.size(), counts.size());
-    return detail::told(ffn_clip_global_norm(in ? in->get() : nullptr, arrays.data(), counts.data(), arrays.size(), max_norm, &norm));
+    return detail::told(ffn_clip_global_norm(detail::handle_of(in), arrays.data(), counts.data(), arrays.size(), max_norm, &norm));
 }
 
 #if FFN_EXCEPTIONS

@@ -27,7 +27,7 @@ public:
         ffn_conv_t *made = nullptr;
         options.tensors = tensors.data();
         options.tensor_count = tensors.size();
-        ffn_status_t status = detail::told(ffn_conv_create(in ? in->get() : nullptr, &options, &made));
+        ffn_status_t status = detail::told(ffn_conv_create(detail::handle_of(in), &options, &made));
         if (status == FFN_OK) adopt(made);
         return status;
     }
@@ -45,24 +45,24 @@ public:
         options.length = static_cast<std::int64_t>(batch ? rows / batch : 0);
         options.x = x.data();
         options.y = y.data();
-        options.mask = mask.empty() ? nullptr : mask.data();
+        options.mask = detail::or_null(mask);
         return try_run(options, in);
     }
 
     /* Strides, dropout, a tape: the pointers in it are the caller's word, here and in try_backward. */
     ffn_status_t try_run(const ffn_conv_run_t &options, context *in = nullptr) const noexcept {
-        return detail::told(ffn_conv_run(get(), in ? in->get() : nullptr, &options));
+        return detail::told(ffn_conv_run(get(), detail::handle_of(in), &options));
     }
     ffn_status_t try_backward(const ffn_backward_t &options, context *in = nullptr) const noexcept {
-        return detail::told(ffn_conv_backward(get(), in ? in->get() : nullptr, &options));
+        return detail::told(ffn_conv_backward(get(), detail::handle_of(in), &options));
     }
 
     /* Puts new values of some tensors into a trainable one. No other call may be using it. */
     ffn_status_t try_update(span<const ffn_tensor_t> tensors, context *in = nullptr) noexcept {
-        return detail::told(ffn_conv_update(get(), in ? in->get() : nullptr, tensors.data(), tensors.size()));
+        return detail::told(ffn_conv_update(get(), detail::handle_of(in), tensors.data(), tensors.size()));
     }
     ffn_status_t try_reserve(std::int64_t batch, std::int64_t length, tape *onto = nullptr, context *in = nullptr) const noexcept {
-        return detail::told(ffn_conv_reserve(get(), in ? in->get() : nullptr, onto ? onto->get() : nullptr, batch, length));
+        return detail::told(ffn_conv_reserve(get(), detail::handle_of(in), onto ? onto->get() : nullptr, batch, length));
     }
     ffn_status_t try_read(std::uint32_t role, span<float> out, std::initializer_list<std::int64_t> shape) const noexcept {
         ffn_tensor_t view = {};

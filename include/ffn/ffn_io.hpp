@@ -62,7 +62,7 @@ public:
 
     ffn_status_t try_create(layer &made, const ffn_model_layer_t &description, context *in = nullptr) const noexcept {
         ffn_layer_t *handle = nullptr;
-        ffn_status_t status = detail::told_by_io(ffn_model_layer_create(get(), in ? in->get() : nullptr, &description, &handle));
+        ffn_status_t status = detail::told_by_io(ffn_model_layer_create(get(), detail::handle_of(in), &description, &handle));
         if (status == FFN_OK) made.adopt(handle);
         return status;
     }

@@ -9,8 +9,12 @@
  *     ffn::moe_routing routing(8, 2, ids, weights);                     8 experts, 2 of each token
  *     ffn::moe_route(ffn::moe_router_options(), logits, routing);
  *
- * Arrays that may be absent are empty spans. What has no function here (jitter and noise, sparse mixer, hash routing, the
- * z-loss, ffn_moe_backward_t) is used as in C.
+ *     ffn::moe_run told(tokens, 8, 2, ids, weights);                    where a layer's own router sends its tokens
+ *     ffn::run_options run;
+ *     run.moe = &told;
+ *     layer.forward(x, y, run);
+ *
+ * Arrays that may be absent are empty spans. ffn_moe_training.hpp has noise, losses and backward passes.
  */
 #ifndef FFN_FFN_MOE_HPP
 #define FFN_FFN_MOE_HPP
@@ -20,15 +24,10 @@
 namespace ffn {
 
 using moe_options = detail::sized<ffn_moe_options_t>;
-using moe_run = detail::sized<ffn_moe_run_t>;
 using moe_router_options = detail::sized<ffn_moe_router_options_t>;
 using moe_second_options = detail::sized<ffn_moe_second_options_t>;
 using moe_capacity_options = detail::sized<ffn_moe_capacity_options_t>;
 using moe_logits_options = detail::sized<ffn_moe_logits_options_t>;
-using moe_balance = detail::sized<ffn_moe_balance_t>;
-using moe_noise = detail::sized<ffn_moe_noise_t>;
-using moe_route_gradients = detail::sized<ffn_moe_route_gradients_t>;
-using moe_logits_gradients = detail::sized<ffn_moe_logits_gradients_t>;
 
 /* Which experts each token goes to, and with which weights: a view of arrays [tokens, top_k] of the caller's. As a ffn_moe_routing_t it goes to every
  * function of ffn.h, and into ffn_moe_run_t. */
@@ -47,7 +46,7 @@ public:
         top_k = of_top_k;
         ids = of_ids.data();
         weights = of_weights.data();
-        mask = of_mask.empty() ? nullptr : of_mask.data();
+        mask = detail::or_null(of_mask);
         return FFN_OK;
     }
 
@@ -59,26 +58,50 @@ public:
 #endif
 };
 
+/* What is particular to a run of a mixture: what try_assign gives arrays for is written. routing, mask, stream, first_token and statistics are fields, as
+ * in C. */
+class moe_run : public detail::sized<ffn_moe_run_t> {
+public:
+    moe_run() noexcept = default;
+
+    /* For runs of so many tokens, of a layer of so many experts (identity experts included), with as many choices as the routing has, if the run brings
+     * one: ids and weights [tokens, top_k], logits and scores [tokens, experts], counts [experts]. */
+    ffn_status_t try_assign(std::int64_t of_tokens, std::int64_t of_experts, std::int64_t of_top_k, span<std::int32_t> of_ids, span<float> of_weights = {},
+                            span<float> of_logits = {}, span<float> of_scores = {}, span<std::int64_t> of_counts = {}) noexcept {
+        ffn_status_t status = detail::sized_as("ids", of_ids.size(), of_tokens, of_top_k, true);
+        if (status == FFN_OK) status = detail::sized_as("weights", of_weights.size(), of_tokens, of_top_k, true);
+        if (status == FFN_OK) status = detail::sized_as("logits", of_logits.size(), of_tokens, of_experts, true);
+        if (status == FFN_OK) status = detail::sized_as("scores", of_scores.size(), of_tokens, of_experts, true);
+        if (status == FFN_OK) status = detail::sized_as("counts", of_counts.size(), 1, of_experts, true);
+        if (status != FFN_OK) return status;
+        ids = detail::or_null(of_ids);
+        weights = detail::or_null(of_weights);
+        logits = detail::or_null(of_logits);
+        scores = detail::or_null(of_scores);
+        counts = detail::or_null(of_counts);
+        return FFN_OK;
+    }
+
+#if FFN_EXCEPTIONS
+    moe_run(std::int64_t of_tokens, std::int64_t of_experts, std::int64_t of_top_k, span<std::int32_t> of_ids, span<float> of_weights = {},
+            span<float> of_logits = {}, span<float> of_scores = {}, span<std::int64_t> of_counts = {}) {
+        detail::check(try_assign(of_tokens, of_experts, of_top_k, of_ids, of_weights, of_logits, of_scores, of_counts));
+    }
+#endif
+};
+
 namespace detail {
 
-/* Whether an array has rows * width elements, or may be empty and is. */
-inline ffn_status_t sized_as(const char *name, std::size_t size, std::int64_t rows, std::int64_t width, bool may_be_empty = false) noexcept {
-    if (may_be_empty && size == 0) return FFN_OK;
-    if (rows >= 0 && width >= 0 && (width == 0 ? size == 0 : size % static_cast<std::size_t>(width) == 0 &&
-                                                                 size / static_cast<std::size_t>(width) == static_cast<std::size_t>(rows)))
-        return FFN_OK;
-    return fail(FFN_INVALID, "%s has %zu numbers, must have %lld * %lld", name, size, static_cast<long long>(rows), static_cast<long long>(width));
+/* How many groups of so many tokens there are; 0 tokens each: one. */
+inline std::int64_t groups_of(std::int64_t tokens, std::int64_t group_tokens) noexcept {
+    return group_tokens > 0 ? tokens / group_tokens + (tokens % group_tokens != 0) : 1;
 }
-
-template <class T> T *or_null(span<T> array) noexcept { return array.empty() ? nullptr : array.data(); }
-
-inline ffn_context_t *handle_of(context *in) noexcept { return in ? in->get() : nullptr; }
 
 } // namespace detail
 
 /* logits [tokens, experts] = weight norm(x) + bias, for x [tokens, d_model]. The pointers in the options are the caller's word. */
 inline ffn_status_t try_moe_logits(const ffn_moe_logits_options_t &options, span<const float> x, span<float> logits, context *in = nullptr) noexcept {
-    const std::int64_t tokens = options.d_model > 0 ? static_cast<std::int64_t>(x.size() / static_cast<std::size_t>(options.d_model)) : 0;
+    const std::int64_t tokens = detail::rows_of(x.size(), options.d_model);
     ffn_status_t status = detail::sized_as("x", x.size(), tokens, options.d_model);
     if (status == FFN_OK) status = detail::sized_as("logits", logits.size(), tokens, options.experts);
     if (status != FFN_OK) return status;
@@ -96,6 +119,22 @@ inline ffn_status_t try_moe_route(const ffn_moe_router_options_t &options, span<
     if (status != FFN_OK) return status;
     return detail::told(ffn_moe_route(detail::handle_of(in), &options, logits.data(), detail::or_null(selection_bias), detail::or_null(expert_scale),
                                       detail::or_null(scores), &routing));
+}
+
+/* SparseMixer, of PhiMoE (arXiv 2409.12136), where top_k is 2: writes ids and weights. jitter_eps is 0.01 there, at inference too. */
+inline ffn_status_t try_moe_sparse_mixer(float jitter_eps, span<const float> logits, const ffn_moe_routing_t &routing, context *in = nullptr) noexcept {
+    ffn_status_t status = detail::sized_as("logits", logits.size(), routing.tokens, routing.experts);
+    if (status != FFN_OK) return status;
+    return detail::told(ffn_moe_sparse_mixer(detail::handle_of(in), jitter_eps, logits.data(), &routing));
+}
+
+/* Hash routing (arXiv 2106.04426): the ids of a token are the row of its id, one of token_ids [tokens], in a table [vocabulary, top_k]. try_moe_route with
+ * FFN_MOE_GIVEN_IDS then makes the weights. */
+inline ffn_status_t try_moe_hash(span<const std::int64_t> token_ids, span<const std::int32_t> table, const ffn_moe_routing_t &routing) noexcept {
+    const std::int64_t vocabulary = detail::rows_of(table.size(), routing.top_k);
+    ffn_status_t status = detail::sized_as("token_ids", token_ids.size(), routing.tokens, 1);
+    if (status == FFN_OK) status = detail::sized_as("table", table.size(), vocabulary, routing.top_k);
+    return status == FFN_OK ? detail::told(ffn_moe_hash(token_ids.data(), vocabulary, table.data(), &routing)) : status;
 }
 
 /* Expert choice on scores [tokens, experts]: each expert takes `capacity` tokens of each group of group_tokens (0: all). */
@@ -122,8 +161,7 @@ inline ffn_status_t try_moe_limit(const ffn_moe_capacity_options_t &options, con
 /* counts [groups, experts]: tokens per expert, of groups of group_tokens (0: all are one), of whose choices the first `choices` (0: all) count. */
 inline ffn_status_t try_moe_count(const ffn_moe_routing_t &routing, span<std::int64_t> counts, std::int64_t group_tokens = 0,
                                   std::int64_t choices = 0) noexcept {
-    const std::int64_t groups = group_tokens > 0 ? routing.tokens / group_tokens + (routing.tokens % group_tokens != 0) : 1;
-    ffn_status_t status = detail::sized_as("counts", counts.size(), groups, routing.experts);
+    ffn_status_t status = detail::sized_as("counts", counts.size(), detail::groups_of(routing.tokens, group_tokens), routing.experts);
     if (status != FFN_OK) return status;
     return detail::told(ffn_moe_count(&routing, group_tokens, choices, counts.data()));
 }
@@ -136,37 +174,6 @@ inline ffn_status_t try_moe_statistics(ffn_moe_statistics_t &statistics, const f
     return detail::told(ffn_moe_statistics(&routing, detail::or_null(scores), &statistics));
 }
 
-/* A load-balancing loss, ffn_moe_loss_switch to ffn_moe_loss_deepseek: try_moe_loss(value, ffn_moe_loss_switch, balance). The pointers in the balance are
- * the caller's word. */
-inline ffn_status_t try_moe_loss(double &value, ffn_status_t (*loss)(const ffn_moe_balance_t *, double *), const ffn_moe_balance_t &balance) noexcept {
-    return detail::told(loss(&balance, &value));
-}
-
-/* selection_bias += rate * sign(mean of the counts - counts): DeepSeek-V3. */
-inline ffn_status_t try_moe_update_bias(span<const std::int64_t> counts, float rate, span<float> selection_bias) noexcept {
-    const std::int64_t experts = static_cast<std::int64_t>(selection_bias.size());
-    ffn_status_t status = detail::sized_as("counts", counts.size(), 1, experts);
-    return status == FFN_OK ? detail::told(ffn_moe_update_bias(experts, counts.data(), rate, selection_bias.data())) : status;
-}
-
-/* The backward pass of try_moe_route: the pointers in the gradients are the caller's word. */
-inline ffn_status_t try_moe_route_backward(const ffn_moe_router_options_t &options, span<const float> logits, const ffn_moe_routing_t &routing,
-                                           const ffn_moe_route_gradients_t &gradients, span<const float> expert_scale = {},
-                                           context *in = nullptr) noexcept {
-    ffn_status_t status = detail::sized_as("logits", logits.size(), routing.tokens, routing.experts);
-    if (status == FFN_OK) status = detail::sized_as("expert_scale", expert_scale.size(), 1, routing.experts, true);
-    if (status != FFN_OK) return status;
-    return detail::told(ffn_moe_route_backward(detail::handle_of(in), &options, logits.data(), detail::or_null(expert_scale), &routing, &gradients));
-}
-
-/* The backward pass of try_moe_logits, likewise. */
-inline ffn_status_t try_moe_logits_backward(const ffn_moe_logits_options_t &options, span<const float> x, const ffn_moe_logits_gradients_t &gradients,
-                                            context *in = nullptr) noexcept {
-    const std::int64_t tokens = options.d_model > 0 ? static_cast<std::int64_t>(x.size() / static_cast<std::size_t>(options.d_model)) : 0;
-    ffn_status_t status = detail::sized_as("x", x.size(), tokens, options.d_model);
-    return status == FFN_OK ? detail::told(ffn_moe_logits_backward(detail::handle_of(in), &options, tokens, x.data(), 0, &gradients)) : status;
-}
-
 #if FFN_EXCEPTIONS
 inline void moe_logits(const ffn_moe_logits_options_t &options, span<const float> x, span<float> logits, context *in = nullptr) {
     detail::check(try_moe_logits(options, x, logits, in));
@@ -174,6 +181,12 @@ inline void moe_logits(const ffn_moe_logits_options_t &options, span<const float
 inline void moe_route(const ffn_moe_router_options_t &options, span<const float> logits, const ffn_moe_routing_t &routing, span<float> scores = {},
                       span<const float> selection_bias = {}, span<const float> expert_scale = {}, context *in = nullptr) {
     detail::check(try_moe_route(options, logits, routing, scores, selection_bias, expert_scale, in));
+}
+inline void moe_sparse_mixer(float jitter_eps, span<const float> logits, const ffn_moe_routing_t &routing, context *in = nullptr) {
+    detail::check(try_moe_sparse_mixer(jitter_eps, logits, routing, in));
+}
+inline void moe_hash(span<const std::int64_t> token_ids, span<const std::int32_t> table, const ffn_moe_routing_t &routing) {
+    detail::check(try_moe_hash(token_ids, table, routing));
 }
 inline void moe_expert_choice(std::int64_t capacity, std::int64_t group_tokens, span<const float> scores, const ffn_moe_routing_t &routing,
                               context *in = nullptr) {
@@ -192,22 +205,6 @@ inline ffn_moe_statistics_t moe_statistics(const ffn_moe_routing_t &routing, spa
     ffn_moe_statistics_t statistics = {};
     detail::check(try_moe_statistics(statistics, routing, scores));
     return statistics;
-}
-inline double moe_loss(ffn_status_t (*loss)(const ffn_moe_balance_t *, double *), const ffn_moe_balance_t &balance) {
-    double value = 0;
-    detail::check(try_moe_loss(value, loss, balance));
-    return value;
-}
-inline void moe_update_bias(span<const std::int64_t> counts, float rate, span<float> selection_bias) {
-    detail::check(try_moe_update_bias(counts, rate, selection_bias));
-}
-inline void moe_route_backward(const ffn_moe_router_options_t &options, span<const float> logits, const ffn_moe_routing_t &routing,
-                               const ffn_moe_route_gradients_t &gradients, span<const float> expert_scale = {}, context *in = nullptr) {
-    detail::check(try_moe_route_backward(options, logits, routing, gradients, expert_scale, in));
-}
-inline void moe_logits_backward(const ffn_moe_logits_options_t &options, span<const float> x, const ffn_moe_logits_gradients_t &gradients,
-                                context *in = nullptr) {
-    detail::check(try_moe_logits_backward(options, x, gradients, in));
 }
 #endif
 

@@ -32,10 +32,13 @@ install_and_move() { # leaves the installed tree in $work/moved
 ./bin/ffn
 ./include/ffn/ffn.h
 ./include/ffn/ffn.hpp
+./include/ffn/ffn_base.hpp
 ./include/ffn/ffn_conv.hpp
+./include/ffn/ffn_health.hpp
 ./include/ffn/ffn_io.h
 ./include/ffn/ffn_io.hpp
 ./include/ffn/ffn_moe.hpp
+./include/ffn/ffn_moe_training.hpp
 ./lib/cmake/ffn/ffn-config-version.cmake
 ./lib/cmake/ffn/ffn-config.cmake
 ./lib/cmake/ffn/ffn-io-shared.cmake

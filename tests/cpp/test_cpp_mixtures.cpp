@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// ffn_moe.hpp and ffn_conv.hpp: what they compute against plain loops in float64, and what they refuse. What each function does in full, the C tests show.
+// ffn_moe.hpp, ffn_moe_training.hpp and ffn_conv.hpp: what they compute against plain loops in float64, and what they refuse. What each function does in full, the C tests show.
 #include <doctest/doctest.h>
 
 #include "case.hpp"
 
 #include <ffn/ffn_conv.hpp>
-#include <ffn/ffn_moe.hpp>
+#include <ffn/ffn_moe_training.hpp>
 
 #include <algorithm>
 #include <cmath>
