@@ -138,6 +138,19 @@ def check_shape(array: Float32, name: str, leading: tuple[int, ...], width: int)
         raise InvalidError(f"the shape of {name} is {array.shape}, must be {(*leading, width)}")
 
 
+def check_dimension(array: npt.NDArray[Any], name: str) -> None:
+    """Whether it may be [..., width]."""
+    if array.ndim == 0:
+        raise InvalidError(f"{name} has no dimension, must have at least one")
+
+
+def as_rows(value: ArrayLike, name: str, written: bool = False) -> Float32:
+    """A dense array [..., width] of float32."""
+    array: Float32 = as_dense(value, name, written=written)
+    check_dimension(array, name)
+    return array
+
+
 def as_mask(mask: Optional[ArrayLike], leading: tuple[int, ...]) -> Optional[npt.NDArray[Any]]:
     """A mask [...] of bool or uint8."""
     if mask is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from ctypes import byref, c_int64, c_void_p, pointer
+from ctypes import byref, c_double, c_int64, c_void_p, pointer
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
@@ -18,10 +18,21 @@ if TYPE_CHECKING:
 
 def integer(value: Any, name: str, most: int) -> int:
     """An argument that C takes in so many bits: ctypes would cut it off in silence."""
-    number = operator.index(value)
-    if not 0 <= number <= most:
-        raise InvalidError(f"{name} is {number}, must be 0 to {most}")
-    return number
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(value).__name__}, must be an integer") from None
+    if not 0 <= whole <= most:
+        raise InvalidError(f"{name} is {whole}, must be 0 to {most}")
+    return whole
+
+
+def number(value: Any, name: str) -> float:
+    """An argument that is a float or a double in C: ctypes would not name it where it is neither a number nor like one."""
+    try:
+        return c_double(value).value
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(value).__name__}, must be a number") from None
 
 
 UINT32, INT64, UINT64 = 2**32 - 1, 2**63 - 1, 2**64 - 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import F32, ArrayLike, Float32, address, as_float32, as_mask, as_tensor, check_shape, find_sequences, has_rows, optional
-from ._context import INT64, Allocator, Context, context_for, integer
+from ._context import INT64, Allocator, Context, context_for, integer, number
 from ._errors import InvalidError, check
 from ._native import lib
 from ._tensors import ROLES, activation_id, known, member, views, writable
@@ -107,8 +107,8 @@ class Conv:
             padding=member(_abi.ConvPadding, padding, "padding"),
             mask=member(_abi.ConvMask, mask, "mask"),
             activation=activation_id(activation),
-            alpha=alpha,
-            beta=beta,
+            alpha=number(alpha, "alpha"),
+            beta=number(beta, "beta"),
             engine=member(_abi.Engine, engine, "engine"),
             max_isa=member(_abi.Isa, max_isa, "max_isa"),
             tensors=tensors,

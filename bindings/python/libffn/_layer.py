@@ -10,8 +10,8 @@ from typing import Any, Callable, Mapping, Optional, Union
 import numpy as np
 
 from . import _abi
-from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, check_shape, find_rows, find_sequences, has_rows
-from ._context import INT64, Allocator, Context, context_for, integer
+from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, check_dimension, check_shape, find_rows, find_sequences, has_rows
+from ._context import INT64, Allocator, Context, context_for, integer, number
 from ._errors import InvalidError, check
 from ._health import Stats
 from ._moe import statistics_of
@@ -199,12 +199,12 @@ class Layer:
         for name in ("d_model", "d_ff", "d_out"):
             setattr(options, name, integer(given[name], name, INT64))
         for name in ("alpha", "beta", "gate_max", "up_limit", "up_offset"):
-            setattr(options, name, given[name])
+            setattr(options, name, number(given[name], name))
         for i, slot in enumerate(SLOTS):
             kind, own_eps = member(_abi.Norm, given[f"norm_{slot}"], f"norm_{slot}"), given[f"norm_{slot}_eps"]
             has_eps = kind in (_abi.Norm.LAYER, _abi.Norm.RMS)
-            options.norm[i], options.norm_offset[i] = kind, given[f"norm_{slot}_offset"]
-            options.norm_eps[i] = own_eps if own_eps is not None else eps if has_eps else 0
+            options.norm[i], options.norm_offset[i] = kind, number(given[f"norm_{slot}_offset"], f"norm_{slot}_offset")
+            options.norm_eps[i] = number(own_eps, f"norm_{slot}_eps") if own_eps is not None else number(eps, "eps") if has_eps else 0
         self._make(lambda made: check(lib.ffn_layer_create(context and context._handle, byref(options), made)), allocator)
         self._given_ids = moe is not None and moe.given_ids
 
@@ -300,8 +300,7 @@ class Layer:
         """A call that is not contiguous rows from one NumPy array to another."""
         inputs = [as_float32(x, "x")]
         leading = inputs[0].shape[:-1]
-        if inputs[0].ndim == 0:
-            raise InvalidError("x has no dimension, must have at least one")
+        check_dimension(inputs[0], "x")
         if inputs[0].shape[-1] != self._d_model:
             raise InvalidError(f"the last dimension of x is {inputs[0].shape[-1]}, must be {self._d_model} (d_model)")
         if residual is not None:

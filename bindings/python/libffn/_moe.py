@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _abi
-from ._arrays import F32, ArrayLike, Float32, address, as_dense, as_float32, as_mask, has_rows, optional, shaped
-from ._context import INT64, UINT64, Context, context_for, integer
+from ._arrays import F32, ArrayLike, Float32, address, as_dense, as_float32, as_mask, as_rows, has_rows, optional, shaped
+from ._context import INT64, UINT64, Context, context_for, integer, number
 from ._errors import InvalidError, check
 from ._native import lib
 from ._tensors import member
@@ -59,10 +59,10 @@ class Router:
             group_score=member(_abi.MoeGroup, self.group_score, "group_score"),
             groups=integer(self.groups, "groups", INT64),
             top_groups=integer(self.top_groups, "top_groups", INT64),
-            norm_power=self.norm_power,
-            eps_added=self.eps_added,
-            eps_least=self.eps_least,
-            scale=self.scale,
+            norm_power=number(self.norm_power, "norm_power"),
+            eps_added=number(self.eps_added, "eps_added"),
+            eps_least=number(self.eps_least, "eps_least"),
+            scale=number(self.scale, "scale"),
         )
 
 
@@ -82,7 +82,7 @@ class SecondExpert:
     def _struct(self, stream: int = 0, first_token: int = 0) -> _abi.MoeSecondOptions:
         return _abi.MoeSecondOptions(
             policy=member(_abi.MoeSecond, self.policy, "policy"),
-            threshold=self.threshold,
+            threshold=number(self.threshold, "threshold"),
             seed=integer(self.seed, "seed", UINT64),
             stream=integer(stream, "stream", UINT64),
             first_token=integer(first_token, "first_token", INT64),
@@ -117,7 +117,7 @@ class Capacity:
             capacity=integer(self.capacity, "capacity", INT64),
             minimum=integer(self.minimum, "minimum", INT64),
             group_tokens=integer(self.group_tokens, "group_tokens", INT64),
-            factor=self.factor,
+            factor=number(self.factor, "factor"),
         )
 
 
@@ -273,7 +273,7 @@ def logits(
         weight=address(matrix),
         bias=optional(extras[0]),
         norm=member(_abi.Norm, norm, "norm"),
-        norm_eps=norm_eps,
+        norm_eps=number(norm_eps, "norm_eps"),
         norm_weight=optional(extras[1]),
     )
     options.weight_stride[:] = matrix.strides
@@ -282,13 +282,6 @@ def logits(
         lib.ffn_moe_logits(context and context._handle, byref(options), math.prod(leading), address(rows), stride, address(y))
     )
     return y if out is None else out
-
-
-def _given_logits(value: ArrayLike, name: str = "logits") -> Float32:
-    array: Float32 = as_dense(value, name)
-    if array.ndim == 0:
-        raise InvalidError(f"{name} has no dimension, must have at least one")
-    return array
 
 
 def route(
@@ -323,7 +316,7 @@ def route(
     A row with a NaN, or of -inf alone, gets distinct valid ids and NaN for each weight; no other row changes.
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
-    array = _given_logits(logits)
+    array = as_rows(logits, "logits")
     leading, experts = array.shape[:-1], array.shape[-1]
     if given is not None and out is not None:
         raise InvalidError("given and out are both there: the weights of given are written")
@@ -360,9 +353,10 @@ def sparse_mixer(
     """SparseMixer, of PhiMoE (arXiv 2409.12136): two experts of each token. logits [..., experts], float32. Its weights do not add up to 1.
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
-    array = _given_logits(logits)
+    array = as_rows(logits, "logits")
     routing = Routing.empty(array.shape[:-1], 2, array.shape[-1], mask)
-    check(lib.ffn_moe_sparse_mixer(context and context._handle, jitter_eps, address(array), byref(routing._struct())))
+    eps = number(jitter_eps, "jitter_eps")
+    check(lib.ffn_moe_sparse_mixer(context and context._handle, eps, address(array), byref(routing._struct())))
     return routing
 
 
@@ -384,7 +378,7 @@ def expert_choice(
 
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
-    array = _given_logits(scores, "scores")
+    array = as_rows(scores, "scores")
     routing = Routing.empty(array.shape[:-1], array.shape[-1] if top_k is None else top_k, array.shape[-1], mask)
     group, most = integer(group_tokens, "group_tokens", INT64), integer(capacity, "capacity", INT64)
     check(lib.ffn_moe_expert_choice(context and context._handle, most, group, address(array), byref(routing._struct())))

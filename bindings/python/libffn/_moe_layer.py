@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import ArrayLike, as_mask, optional, shaped
-from ._context import INT64, UINT64, integer
+from ._context import INT64, UINT64, integer, number
 from ._errors import InvalidError
 from ._moe import Capacity, Router, Routing, SecondExpert
 from ._tensors import member
@@ -57,9 +57,9 @@ class Mixture:
             identity_experts=integer(self.identity_experts, "identity_experts", INT64),
             top_k=integer(self.top_k, "top_k", INT64),
             choose=member(_abi.MoeChoose, self.choose, "choose"),
-            jitter_eps=self.jitter_eps,
+            jitter_eps=number(self.jitter_eps, "jitter_eps"),
             router_norm=member(_abi.Norm, self.router_norm, "router_norm"),
-            router_norm_eps=self.router_norm_eps,
+            router_norm_eps=number(self.router_norm_eps, "router_norm_eps"),
             chunk_bytes=integer(self.chunk_bytes, "chunk_bytes", UINT64),
         )
         if self.router is not None or self.given_ids:

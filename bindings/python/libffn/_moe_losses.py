@@ -9,8 +9,8 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from . import _abi
-from ._arrays import ArrayLike, address, as_dense, as_mask, optional, shaped
-from ._context import INT64, integer
+from ._arrays import ArrayLike, address, as_dense, as_mask, as_rows, optional, shaped
+from ._context import INT64, integer, number
 from ._errors import InvalidError, check
 from ._native import lib
 
@@ -26,9 +26,8 @@ def _balance(
     coefficient: float,
     normalise: bool,
 ) -> float:
-    array, counted = as_dense(probabilities, "probabilities"), as_dense(counts, "counts", np.int64)
-    if array.ndim == 0:
-        raise InvalidError("probabilities has no dimension, must have at least one")
+    array, counted = as_rows(probabilities, "probabilities"), as_dense(counts, "counts", np.int64)
+    coefficient = number(coefficient, "coefficient")
     tokens, group = math.prod(array.shape[:-1]), integer(group_tokens, "group_tokens", INT64)
     groups = -(-tokens // group) if group else 1
     if counted.size != groups * array.shape[-1]:
@@ -104,9 +103,7 @@ def loss_z(
     gradient  [..., experts], float32, contiguous: the derivative by each logit is ADDED to it. None: not wanted
 
     Raises InvalidError, UnsupportedError (not float32)."""
-    array = as_dense(logits, "logits")
-    if array.ndim == 0:
-        raise InvalidError("logits has no dimension, must have at least one")
+    array, coefficient = as_rows(logits, "logits"), number(coefficient, "coefficient")
     added, padding = shaped(gradient, "gradient", array.shape, written=True), as_mask(mask, array.shape[:-1])
     value, tokens = c_double(), math.prod(array.shape[:-1])
     target = optional(added) if coefficient else None
@@ -126,5 +123,5 @@ def update_bias(selection_bias: ArrayLike, counts: ArrayLike, rate: float) -> An
     counted = as_dense(counts, "counts", np.int64)
     if bias.ndim != 1 or counted.size != bias.size:
         raise InvalidError(f"the shapes of selection_bias and counts are {bias.shape} and {counted.shape}, must be of one number for each expert")
-    check(lib.ffn_moe_update_bias(bias.size, address(counted), rate, address(bias)))
+    check(lib.ffn_moe_update_bias(bias.size, address(counted), number(rate, "rate"), address(bias)))
     return selection_bias

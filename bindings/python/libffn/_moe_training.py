@@ -10,8 +10,8 @@ from typing import Any, Optional
 import numpy as np
 
 from . import _abi
-from ._arrays import F32, ArrayLike, address, as_dense, optional, shaped
-from ._context import INT64, UINT64, Context, context_for, integer
+from ._arrays import F32, ArrayLike, address, as_dense, as_rows, optional, shaped
+from ._context import INT64, UINT64, Context, context_for, integer, number
 from ._errors import InvalidError, check
 from ._moe import Router, Routing
 from ._native import lib
@@ -36,7 +36,7 @@ class Noise:
     def _struct(self) -> _abi.MoeNoise:
         return _abi.MoeNoise(
             site=member(_abi.MoeSite, self.site, "site"),
-            size=self.size,
+            size=number(self.size, "size"),
             seed=integer(self.seed, "seed", UINT64),
             step=integer(self.step, "step", UINT64),
             layer=integer(self.layer, "layer", UINT64),
@@ -53,9 +53,7 @@ def jitter(
 
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
-    rows = as_dense(x, "x")
-    if rows.ndim == 0:
-        raise InvalidError("x has no dimension, must have at least one")
+    rows = as_rows(x, "x")
     y = np.empty(rows.shape, F32) if out is None else shaped(out, "out", rows.shape, written=True)
     count = math.prod(rows.shape[:-1])
     check(
@@ -80,9 +78,7 @@ def add_noise(
 
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
-    array = as_dense(logits, "logits", written=True)
-    if array.ndim == 0:
-        raise InvalidError("logits has no dimension, must have at least one")
+    array = as_rows(logits, "logits", written=True)
     more = shaped(noise_logits, "noise_logits", array.shape)
     tokens, handle = math.prod(array.shape[:-1]), context and context._handle
     check(lib.ffn_moe_add_noise(handle, byref(noise._struct()), tokens, array.shape[-1], optional(more), address(array)))
@@ -101,9 +97,7 @@ def add_noise_backward(
     """The derivatives by noise_logits: d_logits * z * sigmoid(noise_logits), with the z of add_noise. All [..., experts], float32; out contiguous.
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
-    array = as_dense(noise_logits, "noise_logits")
-    if array.ndim == 0:
-        raise InvalidError("noise_logits has no dimension, must have at least one")
+    array = as_rows(noise_logits, "noise_logits")
     given = shaped(d_logits, "d_logits", array.shape)
     found = np.empty(array.shape, F32) if out is None else shaped(out, "out", array.shape, written=True)
     tokens, handle = math.prod(array.shape[:-1]), context and context._handle
@@ -196,8 +190,8 @@ def sparse_mixer_backward(
     context = context_for(threads, context)
     array = shaped(logits, "logits", (*routing.leading, routing.experts))
     gradients, found, _kept = _route_gradients(routing, d_weights, None, out, None, accumulate)
-    handle = context and context._handle
-    check(lib.ffn_moe_sparse_mixer_backward(handle, jitter_eps, address(array), byref(routing._struct()), byref(gradients)))
+    handle, eps = context and context._handle, number(jitter_eps, "jitter_eps")
+    check(lib.ffn_moe_sparse_mixer_backward(handle, eps, address(array), byref(routing._struct()), byref(gradients)))
     return found if out is None else out
 
 
@@ -244,7 +238,7 @@ def logits_backward(
         experts=experts,
         weight=address(matrix),
         norm=member(_abi.Norm, norm, "norm"),
-        norm_eps=norm_eps,
+        norm_eps=number(norm_eps, "norm_eps"),
         norm_weight=optional(gain),
     )
     flags = (_abi.BackwardFlag.ACCUMULATE if accumulate else 0) | (_abi.MoeGradientsFlag.ADD_D_X if add_d_x else 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import F32, ArrayLike, Float32, address, as_float32
-from ._context import INT64, UINT64, Context, context_for, integer
+from ._context import INT64, UINT64, Context, context_for, integer, number
 from ._errors import InvalidError, check
 from ._native import lib
 from ._tensors import member
@@ -55,13 +55,13 @@ def weight_init(
     options = _abi.InitOptions(
         flags=_abi.InitFlag.KEEP_VARIANCE if keep_variance else 0,
         scheme=member(_abi.Init, scheme, "scheme"),
-        gain=gain,
+        gain=number(gain, "gain"),
         seed=integer(seed, "seed", UINT64),
         stream=integer(stream, "stream", UINT64),
         fan_in=integer(fan_in or 0, "fan_in", INT64),
         fan_out=integer(fan_out or 0, "fan_out", INT64),
         layers=integer(layers, "layers", INT64),
-        cutoff=cutoff,
+        cutoff=number(cutoff, "cutoff"),
     )
     filled = array if array.flags.c_contiguous and array.flags.aligned else np.empty(array.shape, F32)
     check(lib.ffn_weight_init(address(filled), filled.size, byref(options)))
@@ -108,7 +108,10 @@ def sgd_step(
     context = context_for(threads, context)
     arrays, size = _alike({"gradient": gradient}, {"weight": weight, "velocity": velocity})
     options = _abi.SgdOptions(
-        flags=_abi.SgdFlag.NESTEROV if nesterov else 0, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+        flags=_abi.SgdFlag.NESTEROV if nesterov else 0,
+        learning_rate=number(learning_rate, "learning_rate"),
+        momentum=number(momentum, "momentum"),
+        weight_decay=number(weight_decay, "weight_decay"),
     )
     handle = context and context._handle
     check(lib.ffn_sgd_step(handle, byref(options), size, arrays["weight"], arrays["gradient"], arrays.get("velocity")))
@@ -143,7 +146,12 @@ def adamw_step(
     context = context_for(threads, context)
     arrays, size = _alike({"gradient": gradient}, {"weight": weight, "first": first, "second": second})
     options = _abi.AdamwOptions(
-        step=integer(step, "step", INT64), learning_rate=learning_rate, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay
+        step=integer(step, "step", INT64),
+        learning_rate=number(learning_rate, "learning_rate"),
+        beta1=number(beta1, "beta1"),
+        beta2=number(beta2, "beta2"),
+        eps=number(eps, "eps"),
+        weight_decay=number(weight_decay, "weight_decay"),
     )
     handle = context and context._handle
     check(lib.ffn_adamw_step(handle, byref(options), size, *(arrays[name] for name in ("weight", "gradient", "first", "second"))))
@@ -172,6 +180,6 @@ def clip_global_norm(
             raise InvalidError(f"gradient {i} has gaps between its elements, must be contiguous")
     addresses = (c_void_p * len(arrays))(*(address(array) for array in arrays))
     counts = (c_int64 * len(arrays))(*(array.size for array in arrays))
-    norm = c_double()
-    check(lib.ffn_clip_global_norm(context and context._handle, addresses, counts, len(arrays), max_norm, byref(norm)))
+    norm, limit = c_double(), number(max_norm, "max_norm")
+    check(lib.ffn_clip_global_norm(context and context._handle, addresses, counts, len(arrays), limit, byref(norm)))
     return norm.value

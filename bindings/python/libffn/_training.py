@@ -6,13 +6,13 @@ import threading
 from contextlib import contextmanager
 from ctypes import byref, c_void_p, pointer
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 from . import _abi
 from ._arrays import F32, ArrayLike, Float32, address, as_float32, check_shape, find_sequences, has_rows, optional
-from ._context import INT64, UINT64, Allocator, Context, integer
+from ._context import INT64, UINT64, Allocator, Context, integer, number
 from ._errors import BusyError, InvalidError, check
 from ._moe_layer import Gradients
 from ._native import lib
@@ -57,7 +57,7 @@ class Dropout:
     first_sequence: int = 0
 
     def _struct(self) -> _abi.Dropout:
-        if isinstance(self.broadcast, str):
+        if isinstance(self.broadcast, str) or not isinstance(self.broadcast, Iterable):
             raise InvalidError(f"broadcast is {self.broadcast!r}, must be a tuple of sites")
         for site in self.broadcast:
             if site not in _SITES:
@@ -71,7 +71,7 @@ class Dropout:
             first_sequence=integer(self.first_sequence, "first_sequence", INT64),
         )
         for i, site in enumerate(_SITES):
-            made.p[i] = getattr(self, site)
+            made.p[i] = number(getattr(self, site), site)
         return made
 
 
