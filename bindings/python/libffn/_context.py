@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 import threading
-from ctypes import byref, c_double, c_int64, c_void_p, pointer
+from ctypes import byref, c_double, c_int64, pointer
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _abi
 from ._errors import InvalidError, check
+from ._handles import Handle
 from ._native import lib
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _info(handle: Optional[int]) -> ContextInfo:
     return ContextInfo(info.threads_requested, info.threads, info.scratch_bytes)
 
 
-class Context:
+class Context(Handle):
     """Threads and scratch memory, for one call at a time: a second call at once gets BusyError.
 
     threads        threads of a call, the calling one included: 1 to 1024. 0: as many as the affinity mask and the cgroup's CPU quota allow.
@@ -86,7 +87,7 @@ class Context:
 
     It is freed with its last reference. After a fork it goes on in the child. Raises InvalidError, NoMemoryError."""
 
-    _owner: Optional[c_void_p] = None
+    _free, _instead = lib.ffn_context_free, "make one in the process that uses it"
 
     def __init__(self, threads: int = 0, *, scratch_limit: int = 0, allocator: Optional[Allocator] = None) -> None:
         options = _abi.ContextOptions(
@@ -94,16 +95,7 @@ class Context:
             scratch_limit=integer(scratch_limit, "scratch_limit", UINT64),
             allocator=allocator and allocator._pointer,
         )
-        self._allocator = allocator
-        self._owner = c_void_p()
-        check(lib.ffn_context_create(byref(options), byref(self._owner)))
-        self._handle = self._owner.value
-
-    def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_context_free) -> None:
-        free(self._owner)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Context cannot be pickled: make one in the process that uses it")
+        self._own(lambda made: check(lib.ffn_context_create(byref(options), made)), allocator)
 
     @property
     def info(self) -> ContextInfo:

@@ -2,9 +2,9 @@
 """The feed-forward layer whose products reach along the sequence."""
 from __future__ import annotations
 
-from ctypes import byref, c_void_p, pointer
+from ctypes import byref, pointer
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from . import _abi
 from ._arrays import F32, ArrayLike, Float32, address, as_float32, as_mask, as_tensor, check_shape, find_sequences, has_rows, optional
 from ._context import INT64, Allocator, Context, context_for, integer, number
 from ._errors import InvalidError, check
+from ._handles import Handle
 from ._native import lib
 from ._tensors import ROLES, activation_id, known, member, views, writable
 from ._training import Dropout, Tape, run_backward
@@ -51,7 +52,7 @@ class ConvInfo:
     scale_by_taps: bool
 
 
-class Conv:
+class Conv(Handle):
     """A convolutional feed-forward layer: y = CONV2(act(CONV1(x))), each convolution along the sequence with k taps; docs/convolution.md has tensor2tensor's
     conv_hidden_relu, FastSpeech's and others. Kernel sizes of 1 make it the position-wise layer.
 
@@ -69,7 +70,7 @@ class Conv:
 
     It never changes (but by update), and any number of threads may call it at once. Raises as libffn.Layer does."""
 
-    _owner: Optional[c_void_p] = None
+    _free, _instead = lib.ffn_conv_free, "make it in the process that uses it, or send its weights()"
 
     def __init__(
         self,
@@ -117,18 +118,9 @@ class Conv:
         )
         for name in ("d_model", "d_ff", "d_out", "kernel_size", "second_kernel_size"):
             setattr(options, name, integer(given[name], name, INT64))
-        self._allocator = allocator
-        self._owner = c_void_p()
-        check(lib.ffn_conv_create(context and context._handle, byref(options), byref(self._owner)))
-        self._handle = self._owner.value
+        self._own(lambda made: check(lib.ffn_conv_create(context and context._handle, byref(options), made)), allocator)
         info = self._read_info()
         self._d_model, self._d_out = info.d_model, info.d_out
-
-    def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_conv_free) -> None:
-        free(self._owner)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Conv cannot be pickled: make it in the process that uses it, or send its weights()")
 
     def __call__(
         self,

@@ -2,11 +2,9 @@
 """Whether a layer is healthy: what its hidden units do, and the numbers of its tensors and gradients."""
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from ctypes import byref, c_double, c_void_p
+from ctypes import byref, c_double
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +12,8 @@ import numpy.typing as npt
 from . import _abi
 from ._arrays import ArrayLike, address, as_tensor
 from ._context import INT64, Allocator, Context, context_for, integer
-from ._errors import BusyError, InvalidError, check
+from ._errors import InvalidError, check
+from ._handles import SingleHandle
 from ._native import lib
 
 #: The whole range of hidden_density_logit: of a unit that is never on, and of one that always is.
@@ -44,7 +43,7 @@ class StatsInfo:
     largest: float
 
 
-class Stats:
+class Stats(SingleHandle):
     """Counts what the hidden units of a layer do while it runs: y = layer(x, stats=stats), in training and in inference.
 
     >>> stats = Stats(layer.info.d_ff)
@@ -61,32 +60,13 @@ class Stats:
     One call at a time: a second one at once gets BusyError. Threads that run a layer at once have a Stats each, and merge adds them up.
     Raises InvalidError, NoMemoryError."""
 
-    _owner: Optional[c_void_p] = None
+    _free, _instead = lib.ffn_stats_free, "send what is read from it"
+    _busy = "the stats are inside another call"
 
     def __init__(self, d_ff: int, *, allocator: Optional[Allocator] = None) -> None:
         options = _abi.StatsOptions(d_ff=integer(d_ff, "d_ff", INT64), allocator=allocator and allocator._pointer)
-        self._allocator = allocator
-        self._lock = threading.Lock()
         self._d_ff = int(options.d_ff)
-        self._owner = c_void_p()
-        check(lib.ffn_stats_create(byref(options), byref(self._owner)))
-        self._handle = self._owner.value
-
-    def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_stats_free) -> None:
-        free(self._owner)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Stats cannot be pickled: send what is read from it")
-
-    @contextmanager
-    def _lent(self) -> Iterator[Optional[int]]:
-        """The handle, for one call at a time."""
-        if not self._lock.acquire(blocking=False):
-            raise BusyError("the stats are inside another call")
-        try:
-            yield self._handle
-        finally:
-            self._lock.release()
+        self._own(lambda made: check(lib.ffn_stats_create(byref(options), made)), allocator)
 
     @property
     def info(self) -> StatsInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from ctypes import addressof, byref, c_char, c_void_p, pointer
+from ctypes import addressof, byref, c_char, pointer
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Union
 
@@ -13,6 +13,7 @@ from . import _abi
 from ._arrays import F32, DENSE, WRITABLE, ArrayLike, Float32, address, as_float32, check_dimension, check_shape, find_rows, find_sequences, has_rows
 from ._context import INT64, Allocator, Context, context_for, integer, number
 from ._errors import InvalidError, check
+from ._handles import Handle
 from ._health import Stats
 from ._moe import statistics_of
 from ._moe_layer import Call, Gradients, Mixture
@@ -62,7 +63,7 @@ class LayerInfo:
     active_parameters: int
 
 
-class Layer:
+class Layer(Handle):
     """A feed-forward layer: y = a * r + c * NORM_BRANCH(W_down h + b_down), then NORM_OUT, with
     h = NORM_MID(act(W_up n + b_up)), or with a gate h = NORM_MID(act(W_gate n + b_gate) * (W_up n + b_up)), and n = NORM_IN(x).
 
@@ -108,7 +109,7 @@ class Layer:
     Raises InvalidError (a wrong value, shape or combination: the sentence names it), UnsupportedError (an array that is not float32, what this
     version cannot do), NoMemoryError, BusyError (the context)."""
 
-    _owner: Optional[c_void_p] = None
+    _free, _instead = lib.ffn_layer_free, "make it in the process that uses it, or send its weights()"
 
     def __init__(
         self,
@@ -209,21 +210,12 @@ class Layer:
         self._given_ids = moe is not None and moe.given_ids
 
     def _make(self, create: Callable[[Any], None], allocator: Optional[Allocator] = None) -> None:
-        """Takes what `create` writes to its argument. The owner is there first: whatever is raised in between, nothing is lost."""
-        self._allocator = allocator
-        self._owner = c_void_p()
-        create(byref(self._owner))
-        self._handle = self._owner.value
+        """A layer of what `create` writes to its argument."""
+        self._own(create, allocator)
         info = self._read_info()
         self._d_model, self._d_out = info.d_model, info.d_out
         self._row, self._out_row = (info.d_model,), (info.d_out,)
         self._routed, self._top_k, self._given_ids = info.experts + info.identity_experts, info.top_k, False
-
-    def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_layer_free) -> None:
-        free(self._owner)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Layer cannot be pickled: make it in the process that uses it, or send its weights()")
 
     def __repr__(self) -> str:
         info = self.info

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from ctypes import POINTER, byref, c_int64, c_void_p
+from ctypes import POINTER, byref, c_int64
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Union
+from typing import Optional, Union
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from . import _abi_io
 from ._arrays import F32, Float32, address
 from ._context import INT64, Context, integer
 from ._errors import InvalidError, check_io
+from ._handles import Handle
 from ._layer import Layer
 from ._native import io
 
@@ -59,7 +60,7 @@ class ModelTensor:
     shape: tuple[int, ...]
 
 
-class Model:
+class Model(Handle):
     """A checkpoint: a .safetensors file, a model.safetensors.index.json with its shards beside it, or a folder with one of the two.
 
     path     opening reads headers and config.json alone
@@ -70,23 +71,14 @@ class Model:
     It never changes, and is freed with its last reference; layers made from it live on. Raises FileError, FormatError, UnknownError (the family),
     InvalidError, NoMemoryError; ImportError where libffn-io is not installed."""
 
-    _owner: Optional[c_void_p] = None
+    _instead = "open it in the process that uses it"
 
     def __init__(self, path: Path, *, config: Optional[Path] = None, family: Optional[str] = None, map: bool = False) -> None:
         self._free = io().ffn_model_free
         options = _abi_io.ModelOptions(
             flags=_abi_io.ModelFlag.MAP if map else 0, config=_bytes(config, "config"), family=_bytes(family, "family")
         )
-        self._owner = c_void_p()
-        check_io(io().ffn_model_open(_bytes(path, "path"), byref(options), byref(self._owner)))
-        self._handle = self._owner.value
-
-    def __del__(self) -> None:
-        if self._owner:
-            self._free(self._owner)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Model cannot be pickled: open it in the process that uses it")
+        self._own(lambda made: check_io(io().ffn_model_open(_bytes(path, "path"), byref(options), made)))
 
     @property
     def info(self) -> ModelInfo:

@@ -2,18 +2,17 @@
 """Training through a layer: dropout, the tape, and the backward pass. Layer's methods come here."""
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from ctypes import byref, c_void_p, pointer
+from ctypes import byref, pointer
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 from . import _abi
 from ._arrays import F32, ArrayLike, Float32, address, as_float32, check_shape, find_sequences, has_rows, optional
 from ._context import INT64, UINT64, Allocator, Context, integer, number
-from ._errors import BusyError, InvalidError, check
+from ._errors import InvalidError, check
+from ._handles import SingleHandle
 from ._moe_layer import Gradients
 from ._native import lib
 from ._tensors import views, writable
@@ -75,7 +74,7 @@ class Dropout:
         return made
 
 
-class Tape:
+class Tape(SingleHandle):
     """What a forward pass leaves for the backward pass: layer(x, tape=tape), then layer.backward(tape, d_y, ...).
 
     recompute  the backward pass computes the pre-activations again, from x: no memory for them, and one product more. Without it they are kept,
@@ -86,35 +85,16 @@ class Tape:
     external residual): it keeps a reference to them until the backward pass has read them, and their numbers must stay as they are until then. One call
     at a time: a second one at once gets BusyError. Raises NoMemoryError."""
 
-    _owner: Optional[c_void_p] = None
+    _free, _instead = lib.ffn_tape_free, "make one in the process that uses it"
+    _busy = "the tape is inside another call"
 
     def __init__(self, *, recompute: bool = False, allocator: Optional[Allocator] = None) -> None:
         options = _abi.TapeOptions(flags=_abi.TapeFlag.RECOMPUTE if recompute else 0, allocator=allocator and allocator._pointer)
-        self._allocator = allocator
-        self._lock = threading.Lock()
         self._borrowed: Sequence[Float32] = ()
         self._leading: tuple[int, ...] = ()
         self._recorder: Optional[int] = None
         self._experts, self._top_k = 0, 0
-        self._owner = c_void_p()
-        check(lib.ffn_tape_create(byref(options), byref(self._owner)))
-        self._handle = self._owner.value
-
-    def __del__(self, free: Callable[[Optional[c_void_p]], None] = lib.ffn_tape_free) -> None:
-        free(self._owner)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Tape cannot be pickled: make one in the process that uses it")
-
-    @contextmanager
-    def _lent(self) -> Iterator[Optional[int]]:
-        """The handle, for one call at a time."""
-        if not self._lock.acquire(blocking=False):
-            raise BusyError("the tape is inside another call")
-        try:
-            yield self._handle
-        finally:
-            self._lock.release()
+        self._own(lambda made: check(lib.ffn_tape_create(byref(options), made)), allocator)
 
     def _record(
         self, recorder: Optional[int], leading: tuple[int, ...], borrowed: Sequence[Float32], experts: int = 0, top_k: int = 0
