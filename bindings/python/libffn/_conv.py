@@ -122,6 +122,11 @@ class Conv(Handle):
         info = self._read_info()
         self._d_model, self._d_out = info.d_model, info.d_out
 
+    def __repr__(self) -> str:
+        info = self.info
+        kernels = f"kernel sizes {info.kernel_size}{' separable' * info.separable} and {info.second_kernel_size}{' separable' * info.second_separable}"
+        return f"<libffn.Conv {info.d_model}-{info.d_ff}-{info.d_out} {info.activation}, {kernels}, {info.parameters:,} parameters>"
+
     def __call__(
         self,
         x: ArrayLike,

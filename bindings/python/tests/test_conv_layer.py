@@ -95,6 +95,13 @@ def test_updates_info_and_weights(random):
     np.testing.assert_array_equal(libffn.Conv(**dense, activation="relu").weights()["up"], dense["up"])
 
 
+def test_a_layer_tells_what_it_is(random):
+    dense = libffn.Conv(random(8, 4, 9), random(6, 8), activation="relu")
+    assert repr(dense) == "<libffn.Conv 4-8-6 relu, kernel sizes 9 and 1, 336 parameters>"
+    separable = libffn.Conv(random(8, 4), random(6, 8), up_taps=random(4, 3), down_taps=random(8, 5), activation="gelu")
+    assert repr(separable) == "<libffn.Conv 4-8-6 gelu, kernel sizes 3 separable and 5 separable, 132 parameters>"
+
+
 def test_what_is_wrong_is_refused_with_a_sentence(random):
     options, x = cases(random)["dense"], random(1, LENGTH, D_MODEL)
     for wrong, sentence in (
