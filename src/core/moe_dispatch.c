@@ -31,11 +31,13 @@ void ffni_moe_dispatch(moe_pass_t *pass) {
     }
 }
 
-/* In pieces of equal size. */
+/* In pieces of nearly equal size, all but the last of whole tiles. */
 static void add_items(moe_pass_t *pass, int32_t expert, int64_t first, int64_t rows, int64_t most_rows) {
-    int64_t pieces = rows ? (rows - 1) / most_rows + 1 : 0;
+    const kernel_table_t *kernels = pass->layer->kernels;
+    int64_t tile = kernels->tile_rows[kernels->panels_log_of_many], tiles = (rows + tile - 1) / tile, most_tiles = most_rows / tile;
+    int64_t pieces = (tiles + most_tiles - 1) / most_tiles, end = first + rows;
     for (int64_t piece = 0; piece < pieces; piece++) {
-        int64_t size = rows / pieces + (piece < rows % pieces);
+        int64_t size = minimum((tiles / pieces + (piece < tiles % pieces)) * tile, end - first);
         pass->memory.unsorted_items[pass->item_count++] = (moe_item_t){.expert = expert, .rows = (int32_t)size, .first = first};
         first += size;
     }
