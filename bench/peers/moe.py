@@ -53,11 +53,16 @@ class MixtureWorker(Worker):
         PEER_COMPOSED: ("{bin}/moe_onednn", "-"),
     }
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.ways = [(MIXTURE, "routed"), (GIVEN, "given")]
+
     def turn(self, count):
         if self.name != MIXTURE:
             return super().turn(count)
         times = {}
-        for what, way in ((MIXTURE, "routed"), (GIVEN, "given")):
+        self.ways.reverse()  # each is first in every other round
+        for what, way in self.ways:
             self.ask(f"choose {way}")
             times[what] = self.run(count)
         return times
