@@ -13,15 +13,23 @@
 
 enum { PANEL_WIDTH = 2 * RV_LANES, REGISTERS_OF_TILE_MOST = 8 };
 
-/* One k: b at `panels`, a's numbers of this k from `a` on, TILE_CHUNK apart. */
+/* One k: b at `panels`, a's numbers of this k from `a` on, TILE_CHUNK apart. The fewer of both stay in registers while the others pass. */
 INLINE void multiply_add(int rows, int panels, rv sums[][REGISTERS_OF_TILE_MOST], const float *a, const float *b, int64_t panel_step)
 {
-    rv columns[REGISTERS_OF_TILE_MOST];
-    UNROLL_ALL
-    for (int panel = 0; panel < panels; panel++) {
-        columns[2 * panel] = rv_load(b + panel * panel_step);
-        columns[2 * panel + 1] = rv_load(b + panel * panel_step + RV_LANES);
+    rv numbers[TILE_ROWS_MOST], columns[REGISTERS_OF_TILE_MOST];
+    if (rows < 2 * panels) {
+        UNROLL_ALL
+        for (int row = 0; row < rows; row++) numbers[row] = rv_set1(a[row * TILE_CHUNK]);
+        UNROLL_ALL
+        for (int i = 0; i < 2 * panels; i++) {
+            const rv column = rv_load(b + i / 2 * panel_step + i % 2 * RV_LANES);
+            UNROLL_ALL
+            for (int row = 0; row < rows; row++) sums[row][i] = rv_fma(numbers[row], column, sums[row][i]);
+        }
+        return;
     }
+    UNROLL_ALL
+    for (int i = 0; i < 2 * panels; i++) columns[i] = rv_load(b + i / 2 * panel_step + i % 2 * RV_LANES);
     UNROLL_ALL
     for (int row = 0; row < rows; row++) {
         const rv number = rv_set1(a[row * TILE_CHUNK]);
