@@ -18,7 +18,7 @@ enum {
 
 tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows) {
     const int64_t *most = kernels->tile_rows;
-    tiling_t tiling = {.kernels = kernels, .rows = rows, .tiles = 1};
+    tiling_t tiling = {.kernels = kernels, .rows = rows, .tiles = 1, .tile_rows = rows};
     for (int log = TILE_PANELS_KINDS - 1; log >= 0; log--) {
         if (rows > most[log]) continue;
         tiling.panels_log = log;
@@ -28,15 +28,17 @@ tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows) {
     tiling.panels_log = kernels->panels_log_of_many;
     tiling.prefetch = PREFETCH_NEXT;
     tiling.tiles = (rows - 1) / most[tiling.panels_log] + 1;
+    tiling.tile_rows = rows / tiling.tiles;
+    tiling.taller = rows % tiling.tiles;
     return tiling;
 }
 
 int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile) {
-    return tile * (tiling->rows / tiling->tiles) + minimum(tile, tiling->rows % tiling->tiles);
+    return tile * tiling->tile_rows + minimum(tile, tiling->taller);
 }
 
 int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile) {
-    return tiling->rows / tiling->tiles + (tile < tiling->rows % tiling->tiles);
+    return tiling->tile_rows + (tile < tiling->taller);
 }
 
 static int64_t depth_block(const tiling_t *tiling, int64_t depth) {
@@ -78,29 +80,31 @@ static void fetch_next_sums(const tiling_t *tiling, const part_t *part, int64_t 
         for (int64_t i = 0; i < width; i += LINE) __builtin_prefetch(sums + i, 1, 2);
 }
 
-static void multiply_tile(const tiling_t *tiling, const part_t *part, int64_t rows, product_t product) {
+static void multiply_tile(const tiling_t *tiling, const part_t *part, int64_t rows, product_t *product) {
     int64_t chain = part->sums.chain ? part->sums.chain : part->depth, width = tiling->kernels->panel_width;
     product_fn *multiply = tiling->kernels->product[tiling->prefetch][part->panels_log][rows];
     for (int64_t k = 0; k < part->depth; k += chain) {
-        product.depth = minimum(chain, part->depth - k);
-        multiply(&product);
-        product.a += chain * rows, product.b += chain * width, product.prefetch += chain * product.prefetch_step;
-        product.added = 1;
+        product->depth = minimum(chain, part->depth - k);
+        multiply(product);
+        product->a += chain * rows, product->b += chain * width, product->prefetch += chain * product->prefetch_step;
+        product->added = 1;
     }
 }
 
+/* One product_t, set anew for each tile: a copy of one just written would wait for the writes to leave the store buffer. */
 static void multiply_part(const tiling_t *tiling, const float *a, const part_t *part) {
     int64_t width = tiling->kernels->panel_width, line = width * (int64_t)sizeof *a;
-    product_t product = {.b = part->b, .panel_step = part->whole_depth * width, .sums_step = part->sums.step, .continued = part->k > 0,
-                         .added = part->sums.added};
+    product_t product = {.panel_step = part->whole_depth * width, .sums_step = part->sums.step, .continued = part->k > 0};
     product.prefetch_step = tiling->prefetch == PREFETCH_NEXT ? (line - 1) / tiling->tiles + 1 : AHEAD_BYTES;
     for (int64_t tile = 0; tile < tiling->tiles; tile++) {
         int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
         product.a = a + ffni_tiled_size(start, part->whole_depth) + part->k * rows;
+        product.b = part->b;
         product.sums = part->sums.data + start * part->sums.step;
+        product.added = part->sums.added;
         product.prefetch = (const char *)part->next + tile * part->depth * product.prefetch_step;
         if (part->sums.far) fetch_next_sums(tiling, part, tile);
-        multiply_tile(tiling, part, rows, product);
+        multiply_tile(tiling, part, rows, &product);
     }
 }
 

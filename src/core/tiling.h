@@ -9,7 +9,8 @@
 typedef struct tiling {
     const kernel_table_t *kernels;
     int64_t rows, tiles;
-    int panels_log; /* panels that a kernel takes at once: 1, 2 or 4 */
+    int64_t tile_rows, taller; /* every tile has tile_rows rows, the first `taller` one more: divided once, not for each product */
+    int panels_log;            /* panels that a kernel takes at once: 1, 2 or 4 */
     tile_prefetch_t prefetch;
 } tiling_t;
 
