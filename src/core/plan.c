@@ -10,9 +10,10 @@ enum {
     /* Up to so many rows the threads share a block, and so read the weights once; beyond, if that leaves each enough rows, they take blocks. */
     SHARED_ROWS = 192,
     WHOLE_ROWS_LEAST = 48,
-    LAST_ROWS = 28, /* and so few when they near the end */
-    /* Rows of a thread's block: up to a d_ff of some thousands its hidden units stay in the second-level cache next to the panels. */
-    WHOLE_ROWS_MOST = 56,
+    LAST_ROWS = 24, /* about so few when they near the end */
+    /* Rows of a thread's block, in whole tiles (56 of AVX-512's, 66 of AVX2's): up to a d_ff of some thousands its hidden units stay in the
+     * second-level cache next to the panels. */
+    WHOLE_ROWS_MOST = 68,
     /* Multiply-adds (of four rows at the least: fewer are bound by reading the weights) that are worth waking a thread for. */
     SHARED_WORK = 1 << 20
 };
@@ -43,29 +44,38 @@ static int64_t useful_threads(const ffn_layer_t *layer, const ffn_context_t *con
     return work < SHARED_WORK ? 1 : context->threads_requested;
 }
 
-/* Blocks of equal size. */
-static int64_t even_rows(int64_t tokens, int64_t most) {
-    int64_t blocks = (tokens - 1) / most + 1;
-    return (tokens - 1) / blocks + 1;
+static int64_t tile_rows_of(const ffn_layer_t *layer) {
+    return layer->kernels->tile_rows[layer->kernels->panels_log_of_many];
 }
 
-/* Threads that take whole blocks take smaller ones towards the end, so that none waits long for the last. */
+static int64_t whole_rows_most(const ffn_layer_t *layer) {
+    return WHOLE_ROWS_MOST / tile_rows_of(layer) * tile_rows_of(layer);
+}
+
+/* Of nearly equal parts, none above `most`. */
+static int64_t even_part(int64_t rows, int64_t most) {
+    return (rows - 1) / ((rows - 1) / most + 1) + 1;
+}
+
+/* Threads that take whole blocks take smaller ones towards the end, so that none waits long for the last: a thread's share in equal blocks, its
+ * last one in two halves, and what is left then in equal parts. */
+static int64_t block_of_share(int64_t share, int64_t most) {
+    if (share > most) return even_part(share, most);
+    return share > LAST_ROWS + LAST_ROWS / 2 ? maximum(LAST_ROWS, (share - 1) / 2 + 1) : share;
+}
+
+/* Blocks are of whole tiles of the most rows, which are the fastest. */
 int64_t ffni_plan_rows(const plan_t *plan, int64_t left) {
-    int64_t rows = plan->block_rows;
-    if (plan->whole_blocks && plan->slots > 1) {
-        rows = minimum(rows, maximum(LAST_ROWS, (left - 1) / (2 * plan->slots) + 1));
-        if (left < rows + LAST_ROWS / 2 && left <= plan->block_rows) rows = left;
-    }
-    return minimum(rows, left);
+    int64_t most = plan->block_rows, tile = plan->tile_rows;
+    int64_t rows = plan->whole_blocks && plan->slots > 1 ? block_of_share((left - 1) / plan->slots + 1, most) : even_part(left, most);
+    rows = minimum(most, round_up(rows, tile));
+    return left <= most && left < rows + tile / 2 ? left : minimum(rows, left);
 }
 
 static plan_t plan_for(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
-    plan_t plan = {.slots = useful_threads(layer, context, tokens)};
+    plan_t plan = {.slots = useful_threads(layer, context, tokens), .tile_rows = tile_rows_of(layer)};
     plan.whole_blocks = plan.slots == 1 || (tokens > SHARED_ROWS && tokens / plan.slots >= WHOLE_ROWS_LEAST);
-    if (plan.whole_blocks && plan.slots > 1)
-        plan.block_rows = WHOLE_ROWS_MOST;
-    else
-        plan.block_rows = even_rows(tokens, plan.whole_blocks ? WHOLE_ROWS_MOST : SHARED_ROWS);
+    plan.block_rows = minimum(tokens, plan.whole_blocks ? whole_rows_most(layer) : SHARED_ROWS);
     return plan;
 }
 
@@ -92,7 +102,7 @@ ffn_status_t ffni_plan_make(const ffn_layer_t *layer, const ffn_context_t *conte
 ffn_status_t ffni_plan_scratch(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens, uint64_t *bytes) {
     int64_t threads = context->threads_requested;
     plan_t least, shared = {.slots = threads, .block_rows = minimum(tokens, SHARED_ROWS)};
-    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, WHOLE_ROWS_MOST)};
+    plan_t whole = {.whole_blocks = 1, .slots = threads, .block_rows = minimum(tokens, whole_rows_most(layer))};
     *bytes = 0;
     if (tokens < 1) return FFN_OK;
     ffn_status_t status = ffni_plan_make(layer, context, 1, &least);

@@ -25,6 +25,7 @@ typedef struct plan {
     int whole_blocks;    /* threads take whole blocks; else they share one block after the other */
     int64_t slots;       /* threads that work */
     int64_t block_rows;  /* the most */
+    int64_t tile_rows;   /* of the products of many rows, the most */
     uint64_t slot_bytes; /* of one block's scratch */
     uint64_t bytes;      /* of all */
 } plan_t;
