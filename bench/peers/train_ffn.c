@@ -19,7 +19,6 @@ typedef struct held {
 static ffn_layer_t *made;
 static ffn_context_t *context[WAYS];
 static ffn_tape_t *tape[WAYS];
-static held_t held[WAYS];
 static int64_t prepared_tokens;
 static int way;
 
@@ -77,26 +76,37 @@ static double memory_ratio(const layer_t *layer, const held_t *counted) {
     return (needed + (double)counted->most) / needed;
 }
 
+static void make_ready(const layer_t *layer, int threads, const ffn_allocator_t *allocator) {
+    const ffn_context_options_t of_context = {.struct_size = sizeof of_context, .threads = (uint32_t)threads, .allocator = allocator};
+    const ffn_tape_options_t of_tape = {.struct_size = sizeof of_tape, .flags = way == RECOMPUTING ? FFN_TAPE_RECOMPUTE : 0, .allocator = allocator};
+    ffn_tape_free(tape[way]);
+    ffn_context_free(context[way]);
+    tape[way] = NULL;
+    require(ffn_context_create(&of_context, &context[way]));
+    require(ffn_tape_create(&of_tape, &tape[way]));
+    run(layer);
+}
+
+/* The peak of a step, counted in a context of its own: what is timed has its memory from the library's own allocator. */
+static double count_memory(const layer_t *layer, int threads) {
+    held_t held = {0};
+    const ffn_allocator_t allocator = {.struct_size = sizeof allocator, .user = &held, .allocate = count_up, .release = count_down};
+    make_ready(layer, threads, &allocator);
+    double ratio = memory_ratio(layer, &held);
+    make_ready(layer, threads, NULL);
+    return ratio;
+}
+
 static const char *prepare(const layer_t *layer, int64_t tokens, int threads, char form[FORM_LENGTH]) {
     ffn_layer_info_t info = {.struct_size = sizeof info};
+    double memory[WAYS];
     prepared_tokens = tokens;
     openblas_set_num_threads(threads);
-    for (way = 0; way < WAYS; way++) {
-        const ffn_allocator_t allocator = {.struct_size = sizeof allocator, .user = &held[way], .allocate = count_up, .release = count_down};
-        const ffn_context_options_t of_context = {.struct_size = sizeof of_context, .threads = (uint32_t)threads, .allocator = &allocator};
-        const ffn_tape_options_t of_tape = {.struct_size = sizeof of_tape, .flags = way == RECOMPUTING ? FFN_TAPE_RECOMPUTE : 0, .allocator = &allocator};
-        ffn_tape_free(tape[way]);
-        ffn_context_free(context[way]);
-        held[way] = (held_t){0};
-        require(ffn_context_create(&of_context, &context[way]));
-        require(ffn_tape_create(&of_tape, &tape[way]));
-        run(layer);
-    }
+    for (way = 0; way < WAYS; way++) memory[way] = count_memory(layer, threads);
     way = KEEPING;
     require(ffn_layer_info(made, &info));
     snprintf(form, FORM_LENGTH, "%s, %s; memory %.3f %.3f", info.engine == FFN_ENGINE_NATIVE ? "native" : "blas",
-             info.isa == FFN_ISA_AVX512 ? "avx512" : info.isa == FFN_ISA_AVX2 ? "avx2" : "scalar", memory_ratio(layer, &held[KEEPING]),
-             memory_ratio(layer, &held[RECOMPUTING]));
+             info.isa == FFN_ISA_AVX512 ? "avx512" : info.isa == FFN_ISA_AVX2 ? "avx2" : "scalar", memory[KEEPING], memory[RECOMPUTING]);
     return NULL;
 }
 
