@@ -55,9 +55,9 @@ static void multiply_native(const conv_pass_t *pass, const convolution_t *is, in
     native_product_t product = {.is = is, .kernels = pass->conv->kernels, .rows = rows, .chunks = (rows - 1) / CONV_NATIVE_ROWS + 1,
                                 .panels = is->width / pass->conv->kernels->panel_width, .a = a, .tiles = tiles, .out = out};
     int64_t chunk_rows = (rows - 1) / product.chunks + 1;
-    product.groups = (product.panels - 1) / GROUP_PANELS_MOST + 1;
+    product.groups = (product.panels - 1) / GROUP_PANELS_LEAST + 1;
     ffni_parallel_rows(pass->context, product.chunks, chunk_rows * is->depth, fill_tiles, &product);
-    ffni_parallel_rows(pass->context, product.groups * product.chunks, chunk_rows * is->depth * GROUP_PANELS_MOST, multiply_groups, &product);
+    ffni_parallel_rows(pass->context, product.groups * product.chunks, chunk_rows * is->depth * GROUP_PANELS_LEAST, multiply_groups, &product);
 }
 
 int64_t ffni_conv_tiles_size(const ffn_conv_t *conv, const convolution_t *is, int64_t rows) {

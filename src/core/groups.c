@@ -26,6 +26,6 @@ void ffni_each_group(ffn_context_t *context, groups_t *groups) {
 
 int64_t ffni_group_panels(int64_t slots, int64_t panels, int64_t group, int64_t least) {
     enum { GROUPS_PER_SLOT = 4 };
-    while (slots > 1 && group > least && panels < group * slots * GROUPS_PER_SLOT) group /= 2;
+    while (slots > 1 && group > least && panels < group * slots * GROUPS_PER_SLOT) group = maximum(1, group / 2 / least) * least;
     return group;
 }

@@ -36,7 +36,7 @@ static place_t lay_out_place(const linear_t *linear, int64_t rows, arena_t *aren
     const int64_t element = sizeof(float);
     place_t place = {.input = ffni_arena_take(arena, ffni_tiled_size(rows, linear->panels.depth), element)};
     if (linear->has_norm) place.normed = ffni_arena_take(arena, linear->panels.depth, element);
-    place.sums = ffni_arena_take(arena, rows * GROUP_PANELS_MOST * linear->panels.width, element);
+    place.sums = ffni_arena_take(arena, rows * GROUP_PANELS_LEAST * linear->panels.width, element);
     return place;
 }
 
@@ -71,7 +71,7 @@ static void take_rows(const work_t *work, const tiling_t *tiling, int64_t begin,
 
 static void multiply_group(const work_t *work, const tiling_t *tiling, int64_t begin, int64_t panel, const float *input, float *sums) {
     const panels_t *panels = &work->linear->panels;
-    int64_t count = minimum(GROUP_PANELS_MOST, work->panels - panel), column = panel * panels->width;
+    int64_t count = minimum(GROUP_PANELS_LEAST, work->panels - panel), column = panel * panels->width;
     int64_t columns = minimum(count * panels->width, panels->columns - column);
     ffni_multiply(tiling, input, panels->depth, panels->data + panel * panels->step, count, sums);
     for (int64_t row = 0; row < tiling->rows; row++)
@@ -86,7 +86,7 @@ static void work_on_blocks(void *data, int64_t slot) {
     while ((begin = atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed) * most) < work->rows) {
         tiling_t tiling = ffni_tiling_of(work->linear->kernels, minimum(most, work->rows - begin));
         take_rows(work, &tiling, begin, &place);
-        for (int64_t panel = 0; panel < work->panels; panel += GROUP_PANELS_MOST) multiply_group(work, &tiling, begin, panel, place.input, place.sums);
+        for (int64_t panel = 0; panel < work->panels; panel += GROUP_PANELS_LEAST) multiply_group(work, &tiling, begin, panel, place.input, place.sums);
     }
 }
 
@@ -94,7 +94,7 @@ static void work_on_panels(void *data, int64_t slot) {
     work_t *work = data;
     place_t shared = place_of(work, 0), own = place_of(work, slot);
     int64_t panel;
-    while ((panel = atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed) * GROUP_PANELS_MOST) < work->panels)
+    while ((panel = atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed) * GROUP_PANELS_LEAST) < work->panels)
         multiply_group(work, &work->tiling, 0, panel, shared.input, own.sums);
 }
 
@@ -102,7 +102,7 @@ void ffni_linear_run(ffn_context_t *context, const linear_t *linear, const linea
                      float *out) {
     work_t work = {.linear = linear, .scratch = scratch, .in = in, .first = first, .rows = rows, .out = out,
                    .panels = (linear->panels.columns - 1) / linear->panels.width + 1};
-    int64_t blocks = (rows - 1) / scratch->block_rows + 1, groups = (work.panels - 1) / GROUP_PANELS_MOST + 1;
+    int64_t blocks = (rows - 1) / scratch->block_rows + 1, groups = (work.panels - 1) / GROUP_PANELS_LEAST + 1;
     int worth = (double)linear->panels.depth * (double)linear->panels.columns * (double)maximum(rows, 4) >= SHARED_WORK;
     int64_t slots = worth ? scratch->slots : 1;
     atomic_init(&work.next, 0);

@@ -101,7 +101,7 @@ static shared_t lay_out_shared(const ffn_layer_t *layer, const moe_plan_t *plan,
 static scratch_t lay_out(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {
     int64_t own_rows = minimum(plan->chunk, OWN_ROWS), rows = plan->slots > 1 ? minimum(plan->chunk, MOE_ROWS_MOST) : own_rows;
     scratch_t scratch = {.own = ffni_arena_take(arena, plan->slots, sizeof *scratch.own),
-                         .sums_step = rows * GROUP_PANELS_MOST * layer->kernels->panel_width};
+                         .sums_step = ffni_group_sums(layer->kernels, rows)};
     for (int64_t slot = 0; slot < plan->slots; slot++) {
         place_t place = lay_out_place(layer, own_rows, 1, arena);
         if (scratch.own) scratch.own[slot] = place;
@@ -165,11 +165,10 @@ static void run_item(const moe_pass_t *pass, const moe_item_t *item, const place
     tiling_t tiling = ffni_tiling_of(network.kernels, item->rows);
     hidden_t hidden = {.tiled = place->hidden.tiled, .rows = network.has_norm ? place->hidden.rows : NULL};
     const float *input = gather(pass, item, &network, &tiling, place);
-    int64_t group = ffni_tiling_group(&tiling, network.d_in, 1 + network.gated);
+    int64_t group = ffni_tiling_group(&tiling);
     for (int64_t first = 0; first < network.in_panels; first += group)
         ffni_network_hidden(&network, &tiling, input, &hidden, first, minimum(group, network.in_panels - first), sums);
     normalise_hidden(&network, &tiling, &hidden);
-    group = ffni_tiling_group(&tiling, network.d_ff, 1);
     for (int64_t first = 0; first < network.down_panels; first += group)
         project_down(pass, item, &network, &tiling, &hidden, first, minimum(group, network.down_panels - first), sums);
 }
@@ -206,8 +205,8 @@ static item_view_t view_item(const work_t *work, int64_t index) {
     view.place.hidden.tiled = shared->place.hidden.tiled + row * round_up(widest_ff(pass->layer), TILE_CHUNK);
     if (network->has_norm) view.place.hidden.rows = shared->place.hidden.rows + row * network->d_ff;
     /* Of all items together: many items need no small groups. */
-    view.in_group = ffni_group_panels(work->slots, network->in_panels * pass->item_count, ffni_tiling_group(&view.tiling, network->d_in, least), least);
-    view.down_group = ffni_group_panels(work->slots, network->down_panels * pass->item_count, ffni_tiling_group(&view.tiling, network->d_ff, 1), 1);
+    view.in_group = ffni_group_panels(work->slots, network->in_panels * pass->item_count, ffni_tiling_group(&view.tiling), least);
+    view.down_group = ffni_group_panels(work->slots, network->down_panels * pass->item_count, ffni_tiling_group(&view.tiling), 1);
     return view;
 }
 

@@ -81,12 +81,12 @@ static void take_input(block_t *block) {
 static int64_t in_group_panels(const block_t *block) {
     const ffn_layer_t *layer = block->layer;
     int64_t least = 1 + layer->gated;
-    return ffni_group_panels(block->slots, layer->in_panels, ffni_tiling_group(&block->tiling, layer->d_model, least), least);
+    return ffni_group_panels(block->slots, layer->in_panels, ffni_tiling_group(&block->tiling), least);
 }
 
 static int64_t down_group_panels(const block_t *block) {
     const ffn_layer_t *layer = block->layer;
-    return ffni_group_panels(block->slots, layer->down_panels, ffni_tiling_group(&block->tiling, layer->d_ff, 1), 1);
+    return ffni_group_panels(block->slots, layer->down_panels, ffni_tiling_group(&block->tiling), 1);
 }
 
 static hidden_t hidden_of(const block_t *block) {

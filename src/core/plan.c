@@ -20,7 +20,7 @@ enum {
 
 scratch_t ffni_scratch_lay_out(const ffn_layer_t *layer, int64_t rows, int64_t slots, arena_t *arena) {
     const int64_t element = sizeof(float);
-    scratch_t scratch = {.sums_step = rows * GROUP_PANELS_MOST * layer->kernels->panel_width};
+    scratch_t scratch = {.sums_step = ffni_group_sums(layer->kernels, rows)};
     scratch.input = ffni_arena_take(arena, ffni_tiled_size(rows, layer->d_model), element);
     if (layer->norm_slot[FFN_NORM_IN] != FFN_NORM_NONE) scratch.normed = ffni_arena_take(arena, rows * layer->d_model, element);
     scratch.hidden = ffni_arena_take(arena, ffni_tiled_size(rows, layer->d_ff), element);

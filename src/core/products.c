@@ -37,7 +37,7 @@ static void multiply_panels(const tiling_t *tiling, const float *tiles, int64_t 
 void ffni_rows_product(const rows_product_t *product) {
     tiling_t tiling = ffni_tiling_of(product->kernels, product->rows);
     int64_t depth = product->depth, width = product->kernels->panel_width, turns = product->turns;
-    int64_t group = turns > 1 ? width : width * ffni_tiling_group(&tiling, depth, 1);
+    int64_t group = turns > 1 ? width : width * ffni_tiling_group(&tiling);
     float *tiles = product->scratch, *rest = tiles + ffni_tiled_size(product->rows, depth);
     for (int64_t tile = 0; tile < tiling.tiles; tile++)
         for (int64_t i = 0, start = ffni_tile_start(&tiling, tile); i < ffni_tile_rows(&tiling, tile); i++)

@@ -12,6 +12,8 @@
 
 enum {
     DEPTH_BLOCK = 1024, /* of a panel, when several tiles read it: 128 kB at the widest */
+    GROUP_SUMS = 4096,  /* of a group of panels, which its epilogue reads again: 16 kB */
+    GROUP_PANELS_MOST = 32,
     AHEAD_BYTES = 4096, /* distance of a single pass's prefetch within each panel */
     AHEAD_ROWS = 3      /* fewer rows than this keep up with the hardware's own prefetching */
 };
@@ -46,9 +48,13 @@ static int64_t depth_block(const tiling_t *tiling, int64_t depth) {
     return round_up((depth - 1) / blocks + 1, TILE_CHUNK);
 }
 
-int64_t ffni_tiling_group(const tiling_t *tiling, int64_t depth, int64_t least) {
-    if (depth_block(tiling, depth) < depth) return GROUP_PANELS_MOST;
-    return maximum(least, (int64_t)1 << tiling->panels_log);
+int64_t ffni_tiling_group(const tiling_t *tiling) {
+    int64_t panels = GROUP_SUMS / (tiling->rows * tiling->kernels->panel_width);
+    return maximum(GROUP_PANELS_LEAST, minimum(panels / 2 * 2, GROUP_PANELS_MOST));
+}
+
+int64_t ffni_group_sums(const kernel_table_t *kernels, int64_t rows) {
+    return maximum(rows * GROUP_PANELS_LEAST * kernels->panel_width, GROUP_SUMS);
 }
 
 int64_t ffni_tiled_size(int64_t rows, int64_t depth) {

@@ -19,9 +19,13 @@ tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows);
 int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile);
 int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile);
 
-/* Panels whose sums are worked on together: an epilogue follows each such group. A multiple of `least` (2 where gate and up take turns). */
-int64_t ffni_tiling_group(const tiling_t *tiling, int64_t depth, int64_t least);
-enum { GROUP_PANELS_MOST = 8 };
+/* Panels whose sums are worked on together: an epilogue follows each such group. As many as leave the sums in the nearest cache, but these at the
+ * least. Even: gate and up take turns. */
+enum { GROUP_PANELS_LEAST = 8 };
+int64_t ffni_tiling_group(const tiling_t *tiling);
+
+/* Elements of the sums of a group, for blocks of up to `rows` rows. */
+int64_t ffni_group_sums(const kernel_table_t *kernels, int64_t rows);
 
 /* Elements of a block of so many rows whose rows are in tiles (kernels.h has their order). */
 int64_t ffni_tiled_size(int64_t rows, int64_t depth);
