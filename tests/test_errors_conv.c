@@ -260,6 +260,7 @@ static const refused_t backward_cases[] = {
     {BACK(d_y, (void *)66), FFN_INVALID, "d_y is not at a multiple of 4"},
     {BACK(d_x, (void *)66), FFN_INVALID, "d_x is not at a multiple of 4"},
     {BACK(d_residual, NOWHERE), FFN_INVALID, "d_residual is given|no residual"},
+    {BACK(moe, NOWHERE), FFN_INVALID, "moe of the backward pass is given|no mixture of experts"},
     {BACK(d_x_stride[1], 8), FFN_INVALID, "row stride of d_x is 8|12"},
     {BACK(d_y_dtype, 1), FFN_UNSUPPORTED, "dtype of d_y is 1"},
     {BACK(d_x_dtype, 9), FFN_UNSUPPORTED, "dtype of d_x is 9"},

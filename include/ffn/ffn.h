@@ -689,8 +689,8 @@ FFN_API ffn_status_t ffn_conv_info(const ffn_conv_t *conv, ffn_conv_info_t *info
 FFN_API ffn_status_t ffn_conv_read(const ffn_conv_t *conv, const ffn_tensor_t *tensors, uint64_t tensor_count);
 
 /* The backward pass of the ffn_conv_run on the tape, as ffn_layer_backward: the exact derivatives by x and by each tensor that has a view in `gradients`,
- * through the same dropout and mask (at padding, what the mask made zero has the derivative 0). d_residual must be NULL. d_x must be apart from d_y too,
- * and the ranges of two gradients from each other. Layouts: a weight of which each tap's rows or columns are dense is written in place; any other,
+ * through the same dropout and mask (at padding, what the mask made zero has the derivative 0). d_residual and moe must be NULL. d_x must be apart from
+ * d_y too, and the ranges of two gradients from each other. Layouts: a weight of which each tap's rows or columns are dense is written in place; any other,
  * [out, in, k] without gaps among them where k is not 1, goes through scratch memory of its size.
  * Statuses: as ffn_layer_backward. */
 FFN_API ffn_status_t ffn_conv_backward(const ffn_conv_t *conv, ffn_context_t *context, const ffn_backward_t *backward);

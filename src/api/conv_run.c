@@ -144,6 +144,7 @@ static ffn_status_t check_fields(const ffn_backward_t *given) {
         return ffni_fail(FFN_INVALID, "flags of the backward pass is 0x%" PRIx32 ", must be FFN_BACKWARD_ACCUMULATE or 0", given->flags);
     if (given->reserved) return ffni_fail(FFN_INVALID, "reserved of the backward pass is %" PRIu32 ", must be 0", given->reserved);
     if (given->d_residual) return ffni_fail(FFN_INVALID, "d_residual is given, but a convolutional layer has no residual");
+    if (given->moe) return ffni_fail(FFN_INVALID, "moe of the backward pass is given, but the layer is no mixture of experts");
     ffn_status_t status = check_dtype("d_y", given->d_y_dtype);
     if (!status) status = check_dtype("d_x", given->d_x_dtype);
     return status ? status : check_dtype("d_residual", given->d_residual_dtype);
