@@ -230,6 +230,7 @@ static const char *const tried_elsewhere[] = {
     "ffn_moe_logits",                                      /* test_moe_logits */
     "ffn_moe_sparse_mixer", "ffn_moe_expert_choice", "ffn_moe_hash", "ffn_moe_second_expert", "ffn_moe_limit", /* test_moe_helpers */
     "ffn_moe_jitter", "ffn_moe_add_noise", "ffn_moe_add_noise_backward", /* test_moe_noise */
+    "ffn_moe_sparse_mixer_sample",                         /* test_moe_mixer_sample */
     "ffn_moe_route_backward", "ffn_moe_sparse_mixer_backward", "ffn_moe_logits_backward", /* test_moe_*_backward */
     "ffn_moe_count", "ffn_moe_statistics", "ffn_moe_loss_switch", "ffn_moe_loss_gshard", "ffn_moe_loss_huggingface", "ffn_moe_loss_megatron",
     "ffn_moe_loss_deepseek", "ffn_moe_loss_z", "ffn_moe_update_bias", /* test_moe_losses */

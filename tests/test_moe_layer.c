@@ -347,13 +347,16 @@ static void all_experts_are_the_dense_mixture(void **state)
     test_moe_free(&test);
 }
 
-/* Experts in another order, with the router's rows in that order: the same outputs, to the bit where slots keep their order. */
+/* Experts in another order, with the router's rows in that order: the same outputs. To the bit, with sigmoid scores, whose sum is that of the chosen in
+ * their order; a softmax sums all of them, and its last bits depend on the order. */
 static void permuting_experts_changes_nothing_else(void **state)
 {
     (void)state;
     enum { TOKENS = 40, E = 7 };
+    static const ffn_moe_router_options_t sigmoid = {.struct_size = sizeof sigmoid, .score = FFN_MOE_SCORE_SIGMOID,
+                                                     .normalise = FFN_MOE_NORMALISE_SUM};
     moe_case_t is = {.name = "permuted", .d_model = 24, .d_ff = 32, .gated = true, .biases = BIAS_ALL, .activation = FFN_ACTIVATION_SILU, .seed = 71,
-                     .router_bias = true, .moe = {.experts = E, .top_k = 3}};
+                     .router_bias = true, .moe = {.experts = E, .top_k = 3, .router = &sigmoid}};
     test_moe_t plain, permuted;
     test_moe_make(&plain, &is);
     test_moe_describe(&permuted, &is);
@@ -371,7 +374,8 @@ static void permuting_experts_changes_nothing_else(void **state)
     assert_ok(moe_data_run(&permuted, NULL, &b, false));
     for (int64_t slot = 0; slot < TOKENS * 3; slot++) assert_int_equal(b.ids[slot], (a.ids[slot] * 3 + 2) % E);
     for (int64_t e = 0; e < E; e++) assert_int_equal(b.counts[(e * 3 + 2) % E], a.counts[e]);
-    /* The softmax sums in another order: its last bits. */
+    assert_same_bits(a.weights, b.weights, TOKENS * 3, "weights");
+    if (is_native(&plain)) assert_same_bits(a.y, b.y, TOKENS * 24, "permuted");
     for (int64_t i = 0; i < TOKENS * 24; i++) assert_near((double)b.y[i], (double)a.y[i], 1e-5 * largest_magnitude(a.y, TOKENS * 24));
     moe_data_free(&a);
     moe_data_free(&b);

@@ -201,6 +201,23 @@ static void padding_goes_nowhere_and_given_ids_are_weighed(void **state)
     assert_true(ids[0] == 5 && ids[1] == 4 && ids[2] == FFN_MOE_NO_EXPERT && ids[4] == 0 && ids[5] == 1);
 }
 
+/* Where the sum is below eps_least, that divides: ERNIE's moe_norm_min, NLLB. */
+static void small_sums_are_divided_by_the_least(void **state)
+{
+    (void)state;
+    const ffn_moe_router_options_t least = ROUTER(.score = FFN_MOE_SCORE_SIGMOID, .normalise = FFN_MOE_NORMALISE_SUM, .eps_added = 1e-6f, .eps_least = 1e-3f);
+    const float logits[2 * 3] = {-10, -9, -11, 0, 1, -1};
+    int32_t ids[4];
+    float weights[4];
+    const ffn_moe_routing_t routing = routing_of(2, 3, 2, ids, weights);
+    assert_ok(ffn_moe_route(NULL, &least, logits, NULL, NULL, NULL, &routing));
+    const double a = 1 / (1 + exp(9)), b = 1 / (1 + exp(10)), c = 1 / (1 + exp(-1)), d = 0.5, sum = c + d + (double)1e-6f;
+    assert_near((double)weights[0], a / (double)1e-3f, 1e-6 * a / 1e-3);
+    assert_near((double)weights[1], b / (double)1e-3f, 1e-6 * b / 1e-3);
+    assert_near((double)weights[2], c / sum, 1e-7);
+    assert_near((double)weights[3], d / sum, 1e-7);
+}
+
 static void a_switch_weight_is_the_probability_and_not_1(void **state)
 {
     (void)state;
@@ -332,6 +349,7 @@ int main(void)
         cmocka_unit_test(threads_and_batches_do_not_change_a_bit),
         cmocka_unit_test(permuting_experts_permutes_ids_and_changes_nothing_else),
         cmocka_unit_test(padding_goes_nowhere_and_given_ids_are_weighed),
+        cmocka_unit_test(small_sums_are_divided_by_the_least),
         cmocka_unit_test(a_switch_weight_is_the_probability_and_not_1),
         cmocka_unit_test(no_tokens_are_fine_without_pointers),
         cmocka_unit_test(wrong_routers_are_refused),

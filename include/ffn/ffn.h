@@ -988,7 +988,8 @@ FFN_API ffn_status_t ffn_moe_limit(ffn_context_t *context, const ffn_moe_capacit
 enum {
     FFN_MOE_SITE_INPUT = 5,  /* jitter of the router's input, or of the whole block's: Switch (0.01), Mixtral (router_jitter_noise) */
     FFN_MOE_SITE_LOGITS = 6, /* jitter of logits */
-    FFN_MOE_SITE_NOISE = 7   /* normal noise added to logits */
+    FFN_MOE_SITE_NOISE = 7,  /* normal noise added to logits */
+    FFN_MOE_SITE_CHOICE = 8  /* SparseMixer's choices: ffn_moe_sparse_mixer_sample */
 };
 
 /* What is drawn is a function of the fields below and the number's place alone: the same for any number of threads, batch split (first_row) and ISA
@@ -1027,6 +1028,17 @@ FFN_API ffn_status_t ffn_moe_add_noise(ffn_context_t *context, const ffn_moe_noi
 FFN_API ffn_status_t ffn_moe_add_noise_backward(ffn_context_t *context, const ffn_moe_noise_t *noise, int64_t tokens, int64_t experts,
                                                 const float *noise_logits, const float *d_logits, float *d_noise_logits);
 
+/* SparseMixer as it is trained (arXiv 2310.00811): ffn_moe_sparse_mixer with choices by chance. The experts that drop out are the same, and p is the softmax over
+ * those left; the choice is the largest of z_e + G_e among them, which is each with probability p_e. The weight is p of the choice, or a third of that:
+ * whole where the choice has the largest logit of those left, and else with probability 1/4 (the two points of Heun's method of third order). The second
+ * choice goes without the first as it was drawn.
+ *   noise  site CHOICE, size 0. Of choice k (0 or 1) column 2^16 k + e is the u of expert e, G = -log(-log(u)); with that of column 2^16 k + 2^15 below
+ *          1/4 the weight is whole
+ * A layer trains with it as with any routing that a run brings: docs/routing.md. Rows that are no numbers as in ffn_moe_route. Statuses: as
+ * ffn_moe_jitter. */
+FFN_API ffn_status_t ffn_moe_sparse_mixer_sample(ffn_context_t *context, const ffn_moe_noise_t *noise, float jitter_eps, const float *logits,
+                                                 const ffn_moe_routing_t *routing);
+
 /* -------------------------------------------- Mixture of experts: backward */
 
 /* From the derivatives of the loss by the weights of a routing back to those by the router's tensors and its input: ffn_moe_route_backward, then
@@ -1059,8 +1071,9 @@ FFN_API ffn_status_t ffn_moe_route_backward(ffn_context_t *context, const ffn_mo
                                             const ffn_moe_route_gradients_t *gradients);
 
 /* The same for ffn_moe_sparse_mixer: each weight is a softmax over the experts that did not drop out, and has its derivative, w (1 at the choice - p).
- * Published training also samples the choice and scales the gradient at random (Heun's midpoint); neither is done here. d_weights is required, d_scores
- * and d_expert_scale are NULL. Statuses likewise. */
+ * Of ffn_moe_sparse_mixer_sample too, whose ids may be others than the largest logits': the published estimate, which is the derivative of p also where
+ * the weight is a third of it. d_weights is required, d_scores and d_expert_scale are NULL. Where a choice was dropped since, the ids must be those from
+ * before, if they were drawn. An id that is not among the experts that did not drop out has no derivative. Statuses likewise. */
 FFN_API ffn_status_t ffn_moe_sparse_mixer_backward(ffn_context_t *context, float jitter_eps, const float *logits, const ffn_moe_routing_t *routing,
                                                    const ffn_moe_route_gradients_t *gradients);
 

@@ -27,6 +27,9 @@ ffn_status_t ffni_moe_check_ids(const ffn_moe_routing_t *routing);
 /* One row of them. `what` and `row` are for the sentence: "token 3". */
 ffn_status_t ffni_moe_check_row(const int32_t *ids, int64_t top_k, int64_t experts, const char *what, int64_t row);
 
+/* Reads a caller's noise for that many rows. */
+ffn_status_t ffni_moe_read_noise(const ffn_moe_noise_t *given, ffn_moe_noise_t *noise, int64_t rows, uint32_t first_site, uint32_t last_site);
+
 /* Rows of arrays in a list of moe_array_t. */
 #define MOE_IDS(routing, is_written) {"ids of the routing", (routing).ids, (routing).tokens * (routing).top_k, 4, 1, is_written}
 #define MOE_WEIGHTS(routing) {"weights of the routing", (routing).weights, (routing).tokens * (routing).top_k, 4, 1, 1}

@@ -16,7 +16,7 @@
 
 enum { WIDTH_MOST = 1 << 29 };
 
-static ffn_status_t read_noise(const ffn_moe_noise_t *given, ffn_moe_noise_t *noise, int64_t rows, uint32_t first_site, uint32_t last_site) {
+ffn_status_t ffni_moe_read_noise(const ffn_moe_noise_t *given, ffn_moe_noise_t *noise, int64_t rows, uint32_t first_site, uint32_t last_site) {
     ffn_status_t status = ffni_struct_read(noise, sizeof *noise, given, "ffn_moe_noise_t");
     if (status) return status;
     if (noise->reserved) return ffni_fail(FFN_INVALID, "reserved of the noise is %" PRIu32 ", must be 0", noise->reserved);
@@ -43,7 +43,7 @@ ffn_status_t ffn_moe_jitter(ffn_context_t *context, const ffn_moe_noise_t *given
     ffn_moe_noise_t noise;
     rows_t from, to;
     fpenv_t saved = fpenv_enter();
-    ffn_status_t status = read_noise(given, &noise, rows, FFN_MOE_SITE_INPUT, FFN_MOE_SITE_LOGITS);
+    ffn_status_t status = ffni_moe_read_noise(given, &noise, rows, FFN_MOE_SITE_INPUT, FFN_MOE_SITE_LOGITS);
     if (!status && noise.size > 1) status = ffni_fail(FFN_INVALID, "size of the noise is %s, must be at most 1", ffni_number((double)noise.size).text);
     if (!status) status = ffni_moe_check_range("width", width, 1, WIDTH_MOST);
     if (status || !rows) goto cleanup;
@@ -62,7 +62,7 @@ ffn_status_t ffn_moe_add_noise(ffn_context_t *context, const ffn_moe_noise_t *gi
                                float *logits) {
     ffn_moe_noise_t noise;
     fpenv_t saved = fpenv_enter();
-    ffn_status_t status = read_noise(given, &noise, tokens, FFN_MOE_SITE_NOISE, FFN_MOE_SITE_NOISE);
+    ffn_status_t status = ffni_moe_read_noise(given, &noise, tokens, FFN_MOE_SITE_NOISE, FFN_MOE_SITE_NOISE);
     if (!status) status = ffni_moe_check_range("experts", experts, 1, FFN_MOE_EXPERTS_MOST);
     if (status || !tokens) goto cleanup;
     const moe_array_t arrays[] = {
@@ -83,7 +83,7 @@ ffn_status_t ffn_moe_add_noise_backward(ffn_context_t *context, const ffn_moe_no
                                         const float *noise_logits, const float *d_logits, float *d_noise_logits) {
     ffn_moe_noise_t noise;
     fpenv_t saved = fpenv_enter();
-    ffn_status_t status = read_noise(given, &noise, tokens, FFN_MOE_SITE_NOISE, FFN_MOE_SITE_NOISE);
+    ffn_status_t status = ffni_moe_read_noise(given, &noise, tokens, FFN_MOE_SITE_NOISE, FFN_MOE_SITE_NOISE);
     if (!status) status = ffni_moe_check_range("experts", experts, 1, FFN_MOE_EXPERTS_MOST);
     if (status || !tokens) goto cleanup;
     const moe_array_t arrays[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * ffn_moe_route and ffn_moe_sparse_mixer: check, then route. */
+ * ffn_moe_route, ffn_moe_sparse_mixer and ffn_moe_sparse_mixer_sample: check, then route. */
 #include <ffn/ffn.h>
 
 #include "api/moe_check.h"
@@ -75,6 +75,31 @@ ffn_status_t ffn_moe_sparse_mixer(ffn_context_t *context, float jitter_eps, cons
     status = ffni_context_enter(context, &context);
     if (status) goto cleanup;
     ffni_sparse_mixer(context, (double)jitter_eps, logits, &routing);
+    ffni_context_leave(context);
+cleanup:
+    fpenv_leave(saved);
+    return status;
+}
+
+/* There is no size: how much is drawn is the softmax's. */
+static ffn_status_t read_choice_noise(const ffn_moe_noise_t *given, ffn_moe_noise_t *noise, int64_t tokens) {
+    ffn_status_t status = ffni_moe_read_noise(given, noise, tokens, FFN_MOE_SITE_CHOICE, FFN_MOE_SITE_CHOICE);
+    if (status || noise->size == 0) return status;
+    return ffni_fail(FFN_INVALID, "size of the noise is %s, must be 0 at site CHOICE", ffni_number((double)noise->size).text);
+}
+
+ffn_status_t ffn_moe_sparse_mixer_sample(ffn_context_t *context, const ffn_moe_noise_t *given_noise, float jitter_eps, const float *logits,
+                                         const ffn_moe_routing_t *given) {
+    ffn_moe_routing_t routing;
+    ffn_moe_noise_t noise;
+    ffn_status_t status = ffni_moe_read_routing(given, &routing);
+    fpenv_t saved = fpenv_enter();
+    if (!status) status = read_choice_noise(given_noise, &noise, routing.tokens);
+    if (!status) status = check_mixer(jitter_eps, logits, &routing);
+    if (status || !routing.tokens) goto cleanup;
+    status = ffni_context_enter(context, &context);
+    if (status) goto cleanup;
+    ffni_sparse_mixer_sample(context, &noise, (double)jitter_eps, logits, &routing);
     ffni_context_leave(context);
 cleanup:
     fpenv_leave(saved);

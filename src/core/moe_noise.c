@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Jitter, and noise on logits, from the streams of dropout: each number a function of its place alone. */
+ * Random numbers, jitter, and noise on logits, from the streams of dropout: each number a function of its place alone. */
 #include "core/moe_noise.h"
 
 #include "core/init.h"
@@ -20,6 +20,13 @@ static void start_of_row(const ffn_moe_noise_t *noise, int64_t row, uint32_t cou
     counter[1] = (uint32_t)number;
     counter[2] = (uint32_t)noise->step;
     counter[3] = (uint32_t)noise->layer << 16 | (uint32_t)(number >> 32);
+}
+
+double ffni_moe_noise_number(const ffn_moe_noise_t *noise, int64_t row, int64_t column) {
+    philox_t counter;
+    start_of_row(noise, row, counter.word);
+    counter.word[0] += (uint32_t)(column / 4);
+    return ((double)philox(counter, noise->seed).word[column % 4] + 0.5) * 0x1p-32;
 }
 
 /* --------------------------------------------------------------------- Jitter */

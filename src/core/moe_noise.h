@@ -19,4 +19,7 @@ void ffni_moe_add_noise(ffn_context_t *context, const ffn_moe_noise_t *noise, in
 void ffni_moe_add_noise_backward(ffn_context_t *context, const ffn_moe_noise_t *noise, int64_t tokens, int64_t experts, const float *noise_logits,
                                  const float *d_logits, float *d_noise_logits);
 
+/* The number u in (0, 1) in a column of a row. */
+double ffni_moe_noise_number(const ffn_moe_noise_t *noise, int64_t row, int64_t column);
+
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * SparseMixer, one row of logits after the other, and its derivatives, which are those of a softmax over the experts that did not drop out. */
+ * SparseMixer, one row of logits after the other, with the largest logits chosen or drawn, and its derivatives, which are those of a softmax over the experts that did not drop out. */
 #include "core/sparse_mixer.h"
 
 #include "core/choice.h"
+#include "core/moe_noise.h"
 #include "core/parallel.h"
 #include "core/routing.h"
 #include "core/routing_backward.h"
@@ -18,10 +19,11 @@ typedef struct mixer {
     const float *logits, *d_weights;
     float *d_logits;
     int accumulate;
+    const ffn_moe_noise_t *noise; /* NULL: choices are not drawn */
     const ffn_moe_routing_t *routing;
 } mixer_t;
 
-/* The experts near a choice, which comes first, and their softmax. */
+/* The experts near the largest logit, whose own comes first, and their softmax. */
 typedef struct near {
     int64_t count;
     int32_t ids[FFN_MOE_EXPERTS_MOST];
@@ -53,6 +55,35 @@ static void mix(const mixer_t *mixer, const float *logits, int32_t without, near
     if (most == -INFINITY) near->p[0] = 0;
 }
 
+/* Columns of the random numbers of a choice, and within them. */
+enum { COLUMNS_OF_CHOICE = 1 << 16, COLUMN_OF_THIRD = 1 << 15 };
+
+/* The place in `near` of the one drawn. */
+static int64_t draw(const mixer_t *mixer, int64_t token, const float *logits, int choice, const near_t *near) {
+    int64_t drawn = 0;
+    double most = -INFINITY;
+    for (int64_t i = 0; i < near->count; i++) {
+        double u = ffni_moe_noise_number(mixer->noise, token, choice * COLUMNS_OF_CHOICE + near->ids[i]), noisy = (double)logits[near->ids[i]] - log(-log(u));
+        if (noisy > most || (noisy == most && near->ids[i] < near->ids[drawn])) most = noisy, drawn = i;
+    }
+    return drawn;
+}
+
+/* Heun's method of third order takes the slopes at the whole way, with weight 1/4, and at a third of it, with weight 3/4. */
+static double part_of_way(const mixer_t *mixer, int64_t token, int choice, int64_t drawn) {
+    if (drawn == 0 || ffni_moe_noise_number(mixer->noise, token, choice * COLUMNS_OF_CHOICE + COLUMN_OF_THIRD) < 0.25) return 1;
+    return 1.0 / 3;
+}
+
+/* Chooses among those near; the choice's weight. */
+static double choose(const mixer_t *mixer, int64_t token, const float *logits, int choice, const near_t *near) {
+    int is_void = ffni_logits_are_void(mixer->routing->experts, logits);
+    int64_t chosen = mixer->noise && !is_void ? draw(mixer, token, logits, choice, near) : 0;
+    mixer->routing->ids[2 * token + choice] = near->ids[chosen];
+    if (is_void) return NAN;
+    return mixer->noise ? near->p[chosen] * part_of_way(mixer, token, choice, chosen) : near->p[chosen];
+}
+
 static void mix_rows(void *data, int64_t begin, int64_t end) {
     const mixer_t *mixer = data;
     const ffn_moe_routing_t *routing = mixer->routing;
@@ -62,8 +93,7 @@ static void mix_rows(void *data, int64_t begin, int64_t end) {
         if (ffni_routing_skip(routing, token)) continue;
         for (int i = 0; i < 2; i++) {
             mix(mixer, logits, i ? routing->ids[2 * token] : FFN_MOE_NO_EXPERT, &near);
-            routing->ids[2 * token + i] = near.ids[0];
-            routing->weights[2 * token + i] = ffni_logits_are_void(routing->experts, logits) ? NAN : (float)near.p[0];
+            routing->weights[2 * token + i] = (float)choose(mixer, token, logits, i, &near);
         }
     }
 }
@@ -73,19 +103,34 @@ void ffni_sparse_mixer(ffn_context_t *context, double jitter_eps, const float *l
     ffni_parallel_rows(context, routing->tokens, routing->experts * WORK_PER_EXPERT, mix_rows, &mixer);
 }
 
+void ffni_sparse_mixer_sample(ffn_context_t *context, const ffn_moe_noise_t *noise, double jitter_eps, const float *logits,
+                              const ffn_moe_routing_t *routing) {
+    mixer_t mixer = {.threshold = 2 * jitter_eps, .logits = logits, .noise = noise, .routing = routing};
+    ffni_parallel_rows(context, routing->tokens, routing->experts * WORK_PER_EXPERT, mix_rows, &mixer);
+}
+
 /* ------------------------------------------------------------------ Backward */
 
+/* The place of an expert among those near; `count`: it is not among them. */
+static int64_t place_of(const near_t *near, int32_t id) {
+    int64_t place = 0;
+    while (place < near->count && near->ids[place] != id) place++;
+    return place;
+}
+
 /* d[e] += the derivative of the row's weights by logit e, times those by the weights. The second choice is among what the first one left, whether or
- * not the first one was dropped later. */
+ * not the first one was dropped later: it had the largest logit then. */
 static void mix_back(const mixer_t *mixer, int64_t token, const float *logits, double *d) {
     int32_t first = FFN_MOE_NO_EXPERT;
     near_t near;
     for (int i = 0; i < 2; i++) {
+        int32_t id = mixer->routing->ids[2 * token + i];
         mix(mixer, logits, first, &near);
-        first = near.ids[0];
-        if (mixer->routing->ids[2 * token + i] == FFN_MOE_NO_EXPERT || near.p[0] == 0) continue;
+        first = id == FFN_MOE_NO_EXPERT ? near.ids[0] : id;
+        int64_t place = place_of(&near, id);
+        if (place == near.count || near.p[place] == 0) continue;
         double d_weight = (double)mixer->d_weights[2 * token + i];
-        for (int64_t j = 0; j < near.count; j++) d[near.ids[j]] += d_weight * near.p[0] * ((j == 0) - near.p[j]);
+        for (int64_t j = 0; j < near.count; j++) d[near.ids[j]] += d_weight * near.p[place] * ((j == place) - near.p[j]);
     }
 }
 

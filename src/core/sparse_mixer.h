@@ -7,7 +7,11 @@
 
 void ffni_sparse_mixer(ffn_context_t *context, double jitter_eps, const float *logits, const ffn_moe_routing_t *routing);
 
-/* d_logits [tokens, experts], written or added to, from d_weights [tokens, 2]. Of the routing the ids are read, for which slots count. */
+/* The same with choices drawn, and weights cut to a third at random. */
+void ffni_sparse_mixer_sample(ffn_context_t *context, const ffn_moe_noise_t *noise, double jitter_eps, const float *logits,
+                              const ffn_moe_routing_t *routing);
+
+/* d_logits [tokens, experts], written or added to, from d_weights [tokens, 2]. Of the routing the ids are read. */
 void ffni_sparse_mixer_backward(ffn_context_t *context, double jitter_eps, const float *logits, const ffn_moe_routing_t *routing,
                                 const float *d_weights, float *d_logits, int accumulate);
 

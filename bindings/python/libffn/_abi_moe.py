@@ -85,6 +85,7 @@ class MoeSite(IntEnum):
     INPUT = 5
     LOGITS = 6
     NOISE = 7
+    CHOICE = 8
 
 
 class MoeGradientsFlag(IntFlag):
@@ -327,6 +328,7 @@ FUNCTIONS: Functions = {
     "ffn_moe_jitter": (status, handle, POINTER(MoeNoise), c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64),
     "ffn_moe_add_noise": (status, handle, POINTER(MoeNoise), c_int64, c_int64, c_void_p, c_void_p),
     "ffn_moe_add_noise_backward": (status, handle, POINTER(MoeNoise), c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    "ffn_moe_sparse_mixer_sample": (status, handle, POINTER(MoeNoise), c_float, c_void_p, POINTER(MoeRouting)),
     "ffn_moe_route_backward": (
         status, handle, POINTER(MoeRouterOptions), c_void_p, c_void_p, POINTER(MoeRouting), POINTER(MoeRouteGradients)
     ),

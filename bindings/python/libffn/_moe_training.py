@@ -22,7 +22,7 @@ from ._tensors import member
 class Noise:
     """Noise of a call, a function of these and of a number's place alone: the same in the backward pass, and in every part of a batch.
 
-    site   "input" or "logits" of jitter, "noise" of add_noise
+    site   "input" or "logits" of jitter, "noise" of add_noise, "choice" (size 0) of sparse_mixer_sample
     size   jitter's epsilon, at most 1; or a standard deviation. 0 leaves alone, to the bit
     seed, step, layer, first_row   as those of libffn.Dropout"""
 
@@ -174,6 +174,26 @@ def route_backward(
     return found if out is None else out
 
 
+def sparse_mixer_sample(
+    logits: ArrayLike,
+    noise: Noise,
+    *,
+    jitter_eps: float = 0.01,
+    mask: Optional[ArrayLike] = None,
+    threads: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Routing:
+    """sparse_mixer as it is trained (arXiv 2310.00811): choices drawn from the softmax over the experts that did not drop out, and weights that are whole or
+    a third of it. Its backward pass is sparse_mixer_backward. logits [..., experts], float32; noise at site "choice", of size 0.
+    Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
+    context = context_for(threads, context)
+    array = as_rows(logits, "logits")
+    routing = Routing.empty(array.shape[:-1], 2, array.shape[-1], mask)
+    handle, eps = context and context._handle, number(jitter_eps, "jitter_eps")
+    check(lib.ffn_moe_sparse_mixer_sample(handle, byref(noise._struct()), eps, address(array), byref(routing._struct())))
+    return routing
+
+
 def sparse_mixer_backward(
     logits: ArrayLike,
     routing: Routing,
@@ -185,7 +205,7 @@ def sparse_mixer_backward(
     threads: Optional[int] = None,
     context: Optional[Context] = None,
 ) -> Any:
-    """The same for sparse_mixer: each weight has the derivative of a softmax over the experts that did not drop out.
+    """The same for sparse_mixer and sparse_mixer_sample: each weight has the derivative of a softmax over the experts that did not drop out.
     Raises InvalidError, UnsupportedError (not float32), NoMemoryError, BusyError."""
     context = context_for(threads, context)
     array = shaped(logits, "logits", (*routing.leading, routing.experts))

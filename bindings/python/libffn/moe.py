@@ -30,6 +30,7 @@ from ._moe_training import (
     logits_backward,
     route_backward,
     sparse_mixer_backward,
+    sparse_mixer_sample,
 )
 
 __all__ = [
@@ -61,5 +62,6 @@ __all__ = [
     "route_backward",
     "sparse_mixer",
     "sparse_mixer_backward",
+    "sparse_mixer_sample",
     "update_bias",
 ]

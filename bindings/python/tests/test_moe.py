@@ -367,6 +367,12 @@ def test_the_backward_passes_of_routing(random):
         moe.route_backward(z, router, routing, accumulate=True)
     mixed = moe.sparse_mixer(z)
     assert moe.sparse_mixer_backward(z, mixed, d_weights).shape == z.shape
+    noise = moe.Noise("choice", 0, seed=1)
+    drawn, again = moe.sparse_mixer_sample(z, noise, jitter_eps=5), moe.sparse_mixer_sample(z, noise, jitter_eps=5, threads=2)
+    assert (drawn.ids == again.ids).all() and (drawn.weights == again.weights).all() and (drawn.ids[..., 0] != drawn.ids[..., 1]).all()
+    assert moe.sparse_mixer_backward(z, drawn, d_weights, jitter_eps=5).any()
+    with pytest.raises(libffn.InvalidError, match="size of the noise is 1, must be 0"):
+        moe.sparse_mixer_sample(z, moe.Noise("choice", 1))
     hashed = moe.route(z, 2, given=moe.hash_routing(np.zeros(TOKENS, np.int64), np.array([[4, 1]], np.int32), EXPERTS))
     assert moe.route_backward(z, moe.Router(), hashed, d_weights=d_weights, given_ids=True).any()
 

@@ -28,8 +28,8 @@ pub use crate::moe_layer::{Choose, Dispatch, DispatchGradients, Mixture, Mixture
 pub use crate::moe_losses::{loss_deepseek, loss_gshard, loss_huggingface, loss_megatron, loss_switch, loss_z, update_bias, Balance};
 pub use crate::moe_statistics::Statistics;
 pub use crate::moe_training::{
-    add_noise, add_noise_backward, jitter, jitter_in_place, logits_backward, route_backward, sparse_mixer_backward, LogitsGradients, Noise,
-    NoiseSite, RouteGradients,
+    add_noise, add_noise_backward, jitter, jitter_in_place, logits_backward, route_backward, sparse_mixer_backward, sparse_mixer_sample,
+    LogitsGradients, Noise, NoiseSite, RouteGradients,
 };
 
 /// Experts of a routing at the most.

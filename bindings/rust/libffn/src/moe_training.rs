@@ -15,6 +15,8 @@ constants! {
         LOGITS = FFN_MOE_SITE_LOGITS,
         /// Normal noise added to logits.
         NOISE = FFN_MOE_SITE_NOISE,
+        /// Choices of SparseMixer; the size is 0.
+        CHOICE = FFN_MOE_SITE_CHOICE,
     }
 }
 
@@ -157,6 +159,15 @@ pub fn route_backward(
     let (gradients, raw, scale) = (gradients.raw(routing)?, routing.raw(), pointer(expert_scale));
     // SAFETY: a live context or NULL, and arrays that have been checked to be as long as the routing asks.
     lend(context, |context| check(unsafe { sys::ffn_moe_route_backward(context, &options.0, logits.as_ptr(), scale, &raw, &gradients) }))
+}
+
+/// [`sparse_mixer`](crate::moe::sparse_mixer) as it is trained (arXiv 2310.00811): choices are drawn from the softmax over the experts that did not drop
+/// out, and weights are whole or a third of it. `noise` is at the site CHOICE. Its backward pass is [`sparse_mixer_backward`].
+pub fn sparse_mixer_sample(context: Option<&mut Context>, noise: &Noise, jitter_eps: f32, logits: &[f32], routing: &mut Routing<'_>) -> Result<()> {
+    check_length("logits", logits.len(), routing.tokens(), routing.experts())?;
+    let raw = routing.raw_mut();
+    // SAFETY: a live context or NULL, and arrays that are as long as the sizes say.
+    lend(context, |context| check(unsafe { sys::ffn_moe_sparse_mixer_sample(context, &noise.0, jitter_eps, logits.as_ptr(), &raw) }))
 }
 
 /// The same for [`sparse_mixer`](crate::moe::sparse_mixer); it takes d_weights alone.

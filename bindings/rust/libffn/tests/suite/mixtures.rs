@@ -210,6 +210,8 @@ fn routers_have_backward_passes_and_noise() {
     assert_close(&d_scale[id..=id], &[s[id]], 1e-6);
     moe::sparse_mixer(None, 0.01, &z, &mut routing).unwrap();
     moe::sparse_mixer_backward(None, 0.01, &z, &routing, RouteGradients::new(&mut d_logits).d_weights(&d_weights)).unwrap();
+    moe::sparse_mixer_sample(None, &Noise::new(NoiseSite::CHOICE, 0.0), 0.01, &z, &mut routing).unwrap();
+    refused(moe::sparse_mixer_sample(None, &Noise::new(NoiseSite::NOISE, 0.0), 0.01, &z, &mut routing), "site of the noise is 7");
 
     let mut noise = Noise::new(NoiseSite::LOGITS, 0.0);
     let (mut out, mut parts) = ([0.0; TOKENS * EXPERTS], [0.0; (TOKENS - 1) * EXPERTS]);
