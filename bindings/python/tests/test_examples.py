@@ -33,7 +33,7 @@ def test_the_example_computes_what_the_one_in_c_does(run_python):
     assert abs(float(printed.split()[-1]) - np.abs(y).sum()) < 2e-3
 
 
-@pytest.mark.parametrize("readme", ["README.md", "bindings/python/README.md", "docs/training.md"])
+@pytest.mark.parametrize("readme", ["README.md", "bindings/python/README.md", "docs/training.md", "docs/moe.md", "docs/routing.md"])
 def test_the_programs_of_the_readmes_run(readme, run_python):
     programs = re.findall(r"^```python\n(.*?)^```$", (SOURCE / readme).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert programs
