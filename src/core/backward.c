@@ -146,9 +146,16 @@ static void run_chunks(backward_block_t *b, int64_t begin, int64_t end, float *s
     ffni_backward_start_chunks(b, begin, end);
 }
 
+/* As many parts for each thread, of PRODUCT_ROWS rows at most. */
+static int64_t chunks_of_part(int64_t chunks, int64_t slots) {
+    enum { MOST = PRODUCT_ROWS / GRADIENT_CHUNK };
+    int64_t parts = round_up((chunks - 1) / MOST + 1, slots);
+    return (chunks - 1) / parts + 1;
+}
+
 static void work_on_chunks(void *data, int64_t slot) {
     backward_block_t *b = data;
-    int64_t chunks = ffni_gradients_chunks(b->block.rows), most = PRODUCT_ROWS / GRADIENT_CHUNK, step = chunks >= most * b->product.slots ? most : 1, begin;
+    int64_t chunks = ffni_gradients_chunks(b->block.rows), step = chunks_of_part(chunks, b->product.slots), begin;
     while ((begin = atomic_fetch_add_explicit(&b->next, step, memory_order_relaxed)) < chunks)
         run_chunks(b, begin, minimum(begin + step, chunks), b->product.own + slot * b->product.own_step);
 }

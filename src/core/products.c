@@ -14,40 +14,61 @@
 
 /* -------------------------------------------------------- Rows times weights */
 
+/* So much of the depth at a time: that of PRODUCT_ROWS rows, 512 kB, stays in the second-level cache next to the panels. */
+enum { SLICE_MOST = 1024 };
+
+/* Slices are equal but for the last, and of whole chunks of the tiles. */
+static int64_t slice_of(int64_t depth) {
+    int64_t slices = (depth - 1) / SLICE_MOST + 1;
+    return round_up((depth - 1) / slices + 1, TILE_CHUNK);
+}
+
 int64_t ffni_rows_product_size(const kernel_table_t *kernels, int64_t rows, int64_t depth) {
-    return ffni_tiled_size(rows, depth) + rows * kernels->panel_width;
+    return ffni_tiled_size(rows, minimum(depth, SLICE_MOST)) + rows * kernels->panel_width;
 }
 
 static void copy_rows(int64_t rows, int64_t columns, float *to, int64_t to_stride, const float *from, int64_t from_stride) {
     for (int64_t row = 0; row < rows; row++) memcpy(to + row * to_stride, from + row * from_stride, (size_t)columns * sizeof *to);
 }
 
-/* c's columns from `c` on = tiles * `panels` panels, of which the last may have fewer columns than a panel: those go through `rest`. */
-static void multiply_panels(const tiling_t *tiling, const float *tiles, int64_t depth, const float *b, int64_t columns, sums_t c, float *rest) {
-    int64_t width = tiling->kernels->panel_width, whole = columns / width, left = columns % width;
-    if (whole) ffni_multiply_sums(tiling, tiles, depth, b, whole, c);
+/* Panels of so many columns, of which the last may have fewer than a panel's width. */
+typedef struct columns {
+    const float *panels;
+    int64_t count, panel_step;
+} columns_t;
+
+/* c's columns from c.data on = tiles * panels. Columns that are no whole panel go through `rest`. */
+static void multiply_panels(const tiling_t *tiling, const float *tiles, int64_t depth, const columns_t *b, sums_t c, float *rest) {
+    int64_t width = tiling->kernels->panel_width, whole = b->count / width, left = b->count % width;
+    if (whole) ffni_multiply_sums(tiling, tiles, depth, b->panels, b->panel_step, whole, c);
     if (!left) return;
     c.data += whole * width;
-    sums_t sums = {.data = rest, .step = width, .chain = c.chain, .added = c.added};
-    if (c.added) copy_rows(tiling->rows, left, rest, width, c.data, c.step);
-    ffni_multiply_sums(tiling, tiles, depth, b + whole * width * depth, 1, sums);
+    sums_t sums = {.data = rest, .step = width, .chain = c.chain, .continued = c.continued, .added = c.added};
+    if (c.continued || c.added) copy_rows(tiling->rows, left, rest, width, c.data, c.step);
+    ffni_multiply_sums(tiling, tiles, depth, b->panels + whole * b->panel_step, b->panel_step, 1, sums);
     copy_rows(tiling->rows, left, c.data, c.step, rest, width);
+}
+
+/* The part of the depth from k on. */
+static void multiply_rows_slice(const rows_product_t *product, const tiling_t *tiling, int64_t k, int64_t depth) {
+    int64_t width = product->kernels->panel_width, turns = product->turns, group = turns > 1 ? width : product->columns;
+    float *tiles = product->scratch, *rest = tiles + ffni_tiled_size(product->rows, minimum(product->depth, SLICE_MOST));
+    for (int64_t tile = 0; tile < tiling->tiles; tile++)
+        for (int64_t i = 0, start = ffni_tile_start(tiling, tile); i < ffni_tile_rows(tiling, tile); i++)
+            ffni_tile_put_row(tiling, tiles, depth, tile, i, product->a + (start + i) * product->a_stride + k);
+    for (int64_t column = 0; column < product->columns; column += group)
+        for (int64_t turn = 0; turn < turns; turn++) {
+            columns_t b = {.panels = product->panels + (column * turns + turn * width) * product->depth + k * width,
+                           .count = minimum(group, product->columns - column), .panel_step = product->depth * width};
+            sums_t c = {.data = product->c + turn * product->columns + column, .step = product->c_stride, .continued = k > 0, .far = 1};
+            multiply_panels(tiling, tiles, depth, &b, c, rest);
+        }
 }
 
 void ffni_rows_product(const rows_product_t *product) {
     tiling_t tiling = ffni_tiling_of(product->kernels, product->rows);
-    int64_t depth = product->depth, width = product->kernels->panel_width, turns = product->turns;
-    int64_t group = turns > 1 ? width : width * ffni_tiling_group(&tiling);
-    float *tiles = product->scratch, *rest = tiles + ffni_tiled_size(product->rows, depth);
-    for (int64_t tile = 0; tile < tiling.tiles; tile++)
-        for (int64_t i = 0, start = ffni_tile_start(&tiling, tile); i < ffni_tile_rows(&tiling, tile); i++)
-            ffni_tile_put_row(&tiling, tiles, depth, tile, i, product->a + (start + i) * product->a_stride);
-    for (int64_t column = 0; column < product->columns; column += group)
-        for (int64_t turn = 0; turn < turns; turn++) {
-            sums_t c = {.data = product->c + turn * product->columns + column, .step = product->c_stride, .far = 1};
-            multiply_panels(&tiling, tiles, depth, product->panels + (column * turns + turn * width) * depth, minimum(group, product->columns - column),
-                            c, rest);
-        }
+    int64_t slice = slice_of(product->depth);
+    for (int64_t k = 0; k < product->depth; k += slice) multiply_rows_slice(product, &tiling, k, minimum(slice, product->depth - k));
 }
 
 /* ----------------------------------------------------- Rows times other rows */
@@ -140,7 +161,8 @@ static void multiply_group(const depth_product_t *product, int64_t row, int64_t 
     tiling_t tiling = ffni_tiling_of(product->kernels, rows);
     sums_t c = {.data = product->c + row * product->c_stride + column, .step = product->c_stride, .chain = DEPTH_CHAIN,
                 .added = product->accumulate, .far = 1};
-    multiply_panels(&tiling, tiles, product->depth, panels, columns, c, rest);
+    columns_t b = {.panels = panels, .count = columns, .panel_step = product->depth * product->kernels->panel_width};
+    multiply_panels(&tiling, tiles, product->depth, &b, c, rest);
 }
 
 static void multiply_rows_group(const depth_product_t *product, int64_t first, int64_t rows, float *own) {

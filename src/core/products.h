@@ -8,8 +8,8 @@
 #include "core/context.h"
 #include "kernels/kernels.h"
 
-/* Rows at the most of a block that one thread multiplies by weights: what has become of them stays in its second-level cache. */
-enum { PRODUCT_ROWS = 64 };
+/* Rows at the most of a block that one thread multiplies by weights: so many use a panel each time it is read from a cache that cores share. */
+enum { PRODUCT_ROWS = 128 };
 
 /* c[rows, columns] = a[rows, depth] * the weights in panels; with `turns` 2 those of two weights in turn, whose columns stand side by side in c. */
 typedef struct rows_product {

@@ -70,7 +70,7 @@ void ffni_tile_put_row(const tiling_t *tiling, float *tiled, int64_t depth, int6
 
 /* A part of the depth of some panels, times every tile. */
 typedef struct part {
-    int64_t k, depth, whole_depth;
+    int64_t k, depth, whole_depth, panel_step;
     int panels_log;
     const float *b, *next;
     sums_t sums;
@@ -100,7 +100,7 @@ static void multiply_tile(const tiling_t *tiling, const part_t *part, int64_t ro
 /* One product_t, set anew for each tile: a copy of one just written would wait for the writes to leave the store buffer. */
 static void multiply_part(const tiling_t *tiling, const float *a, const part_t *part) {
     int64_t width = tiling->kernels->panel_width, line = width * (int64_t)sizeof *a;
-    product_t product = {.panel_step = part->whole_depth * width, .sums_step = part->sums.step, .continued = part->k > 0};
+    product_t product = {.panel_step = part->panel_step, .sums_step = part->sums.step, .continued = part->k > 0 || part->sums.continued};
     product.prefetch_step = tiling->prefetch == PREFETCH_NEXT ? (line - 1) / tiling->tiles + 1 : AHEAD_BYTES;
     for (int64_t tile = 0; tile < tiling->tiles; tile++) {
         int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
@@ -114,9 +114,9 @@ static void multiply_part(const tiling_t *tiling, const float *a, const part_t *
     }
 }
 
-void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, sums_t sums) {
-    int64_t width = tiling->kernels->panel_width, block = sums.chain ? depth : depth_block(tiling, depth), panel_step = depth * width;
-    part_t part = {.whole_depth = depth, .sums = sums};
+void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panel_step, int64_t panels, sums_t sums) {
+    int64_t width = tiling->kernels->panel_width, block = sums.chain ? depth : depth_block(tiling, depth);
+    part_t part = {.whole_depth = depth, .panel_step = panel_step, .sums = sums};
     for (part.k = 0; part.k < depth; part.k += block) {
         part.depth = minimum(block, depth - part.k);
         for (int64_t panel = 0, taken; panel < panels; panel += taken) {
@@ -134,7 +134,7 @@ void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, c
 }
 
 void ffni_multiply_into(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums, int64_t sums_step) {
-    ffni_multiply_sums(tiling, a, depth, b, panels, (sums_t){.data = sums, .step = sums_step});
+    ffni_multiply_sums(tiling, a, depth, b, depth * tiling->kernels->panel_width, panels, (sums_t){.data = sums, .step = sums_step});
 }
 
 void ffni_multiply(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, float *sums) {

@@ -44,10 +44,12 @@ typedef struct sums {
     float *data;
     int64_t step;  /* from a row to the next, in elements */
     int64_t chain; /* numbers in a row of multiply-adds: what one makes is added to those before. 0: all, one chain */
+    int continued; /* the chain goes on from what is there */
     int added;     /* to what is there */
     int far;       /* what is there may be in no cache: it is fetched in time */
 } sums_t;
 
-void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panels, sums_t sums);
+/* Panels begin panel_step elements apart: depth * width, or more where `a` has a part of a longer depth. */
+void ffni_multiply_sums(const tiling_t *tiling, const float *a, int64_t depth, const float *b, int64_t panel_step, int64_t panels, sums_t sums);
 
 #endif
