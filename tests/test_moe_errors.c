@@ -248,6 +248,21 @@ static void bad_runs_are_refused(void **state)
     assert_refused(ffn_layer_forward(unrouted.layer, NULL, TOKENS, data.x, 0, data.y, 0), FFN_INVALID, "no routing", "forward");
 }
 
+/* In place, where no array is apart from y: the sanitizers see the products of sizes that are made before the refusal. */
+static void slots_beyond_int64_are_refused(void **state)
+{
+    (void)state;
+    const moe_case_t is = {.name = "narrow", .d_model = 1, .d_ff = 1, .activation = FFN_ACTIVATION_RELU, .seed = 3,
+                           .moe = {.experts = FFN_MOE_EXPERTS_MOST, .top_k = FFN_MOE_EXPERTS_MOST}};
+    const float before = 7;
+    float xy = before;
+    test_moe_t test;
+    test_moe_make(&test, &is);
+    assert_refused(ffn_layer_forward(test.layer, NULL, INT64_C(1) << 55, &xy, 0, &xy, 0), FFN_INVALID, "36028797018963968 tokens of 512 experts", "tokens");
+    assert_true(xy == before);
+    test_moe_free(&test);
+}
+
 /* Slots of padding are not looked at, and padding is its residual and shared experts. */
 static void padding_is_not_looked_at(void **state)
 {
@@ -330,6 +345,7 @@ int main(void)
         cmocka_unit_test(expert_tensors_must_be_complete_and_alike),
         cmocka_unit_test(tensors_need_their_companions),
         cmocka_unit_test(bad_runs_are_refused),
+        cmocka_unit_test(slots_beyond_int64_are_refused),
         cmocka_unit_test(padding_is_not_looked_at),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -83,6 +83,7 @@ ffn_status_t ffni_moe_check_run(const ffn_layer_t *layer, const forward_t *forwa
     const ffn_moe_routing_t *given = &call->given;
     int64_t tokens = forward->x.count, choices = layer->mixture.choices, top_k = run->routing ? given->top_k : layer->mixture.top_k;
     int is_given = run->routing != NULL, weighs = (layer->mixture.router.flags & FFN_MOE_GIVEN_IDS) != 0;
+    if (tokens > INT64_MAX / 8 / choices) return ffni_fail(FFN_INVALID, "%" PRId64 " tokens of %" PRId64 " experts are beyond the address space", tokens, choices);
     const moe_array_t arrays[] = {
         {"ids of the routing", given->ids, tokens * top_k, 4, is_given, 0},
         {"weights of the routing", given->weights, tokens * top_k, 4, is_given && !weighs, 0},
@@ -94,7 +95,6 @@ ffn_status_t ffni_moe_check_run(const ffn_layer_t *layer, const forward_t *forwa
         {"counts", run->counts, choices, 8, 0, 1},
         {"statistics", run->statistics, run->statistics ? run->statistics->struct_size / 8 : 0, 8, 0, 1},
     };
-    if (tokens > INT64_MAX / 8 / choices) return ffni_fail(FFN_INVALID, "%" PRId64 " tokens of %" PRId64 " experts are beyond the address space", tokens, choices);
     ffn_status_t status = ffni_moe_check_arrays(arrays, sizeof arrays / sizeof *arrays);
     for (size_t i = 0; !status && i < sizeof arrays / sizeof *arrays; i++) {
         status = check_apart(&arrays[i], "x", &forward->x, 0);
