@@ -937,7 +937,7 @@ typedef struct ffn_moe_second_options {
     float threshold;      /* > 0, finite, with THRESHOLD and RANDOM; else 0 */
     uint64_t seed;        /* of RANDOM and SAMPLED, as in ffn_init_options_t */
     uint64_t stream;      /* 0 to 2^32 - 1: which layer and step. Streams with different numbers are independent */
-    int64_t first_token;  /* >= 0: the number of the first token, where a batch is routed in parts */
+    int64_t first_token;  /* 0 to 2^54 - 2^31: the number of the first token, where a batch is routed in parts */
 } ffn_moe_second_options_t;
 
 /* Applies a policy. NONE, THRESHOLD, RANDOM: the second choices that are not kept become FFN_MOE_NO_EXPERT with weight 0; first choices and weights
@@ -1063,7 +1063,7 @@ typedef struct ffn_moe_route_gradients {
  * of 0 at what was dropped; where they were not normalised, either do.
  * Expert choice is SCORE weights without normalisation, on its own ids. Hash routing and NLLB's second pass are FFN_MOE_GIVEN_IDS, as forwards.
  * In float64, rounded once: the same bits at every ISA level, with every number of threads, and whatever the other tokens are; d_expert_scale's sum over
- * tokens is in float64 too. A row whose weights are NaN has NaN for each of its logits.
+ * tokens is in float64 too. A row that is no numbers to ffn_moe_route has NaN for each of its logits.
  * With 0 tokens d_expert_scale is 0. Statuses: FFN_INVALID, FFN_UNSUPPORTED, FFN_NO_MEMORY (scratch memory, with d_expert_scale; context NULL, in a
  * thread's first call), FFN_BUSY. */
 FFN_API ffn_status_t ffn_moe_route_backward(ffn_context_t *context, const ffn_moe_router_options_t *options, const float *logits,
@@ -1194,7 +1194,8 @@ FFN_API ffn_status_t ffn_moe_update_bias(int64_t experts, const int64_t *counts,
  * or what the caller has computed (ffn_moe_run_t.routing). docs/routing.md has the options of every published family.
  *
  * With the native engine, and without capacity and expert choice, a token's bits depend on the token and the layer alone, as ever; logits and ids do so
- * with the blas engine too. A token whose logits have a NaN gets NaN outputs, and no other token does. */
+ * with the blas engine too. A token whose logits have a NaN gets NaN outputs, unless it loses all its experts (to a capacity, to other tokens that experts
+ * choose), and no other token does. */
 
 /* options.flags of ffn_moe_options_t */
 enum {
