@@ -7,6 +7,7 @@
 #include "core/tiling.h"
 
 #include "base/checked.h"
+#include "dispatch/cpu.h"
 
 #include <string.h>
 
@@ -15,8 +16,21 @@ enum {
     GROUP_SUMS = 4096,  /* of a group of panels, which its epilogue reads again: 16 kB */
     GROUP_PANELS_MOST = 32,
     AHEAD_BYTES = 4096, /* distance of a single pass's prefetch within each panel */
+    FAR_BYTES = 12288,  /* likewise, to the second-level cache */
     AHEAD_ROWS = 3      /* fewer rows than this keep up with the hardware's own prefetching */
 };
+
+/* One panel at a time is one stream, which AMD's CPUs follow best from far ahead into the second-level cache; several panels, and Intel's CPUs, best
+ * from near into the first (docs/performance.md has the figures). */
+static tile_prefetch_t prefetch_of_one_pass(int64_t rows, int panels_log) {
+    if (rows < AHEAD_ROWS) return PREFETCH_NONE;
+    return panels_log == 0 && ffni_cpu_is_amd() ? PREFETCH_FAR : PREFETCH_AHEAD;
+}
+
+static int64_t prefetch_step(const tiling_t *tiling, int64_t line) {
+    if (tiling->prefetch == PREFETCH_NEXT) return (line - 1) / tiling->tiles + 1;
+    return tiling->prefetch == PREFETCH_FAR ? FAR_BYTES : AHEAD_BYTES;
+}
 
 tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows) {
     const int64_t *most = kernels->tile_rows;
@@ -24,7 +38,7 @@ tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows) {
     for (int log = TILE_PANELS_KINDS - 1; log >= 0; log--) {
         if (rows > most[log]) continue;
         tiling.panels_log = log;
-        tiling.prefetch = rows < AHEAD_ROWS ? PREFETCH_NONE : PREFETCH_AHEAD;
+        tiling.prefetch = prefetch_of_one_pass(rows, log);
         return tiling;
     }
     tiling.panels_log = kernels->panels_log_of_many;
@@ -101,7 +115,7 @@ static void multiply_tile(const tiling_t *tiling, const part_t *part, int64_t ro
 static void multiply_part(const tiling_t *tiling, const float *a, const part_t *part) {
     int64_t width = tiling->kernels->panel_width, line = width * (int64_t)sizeof *a;
     product_t product = {.panel_step = part->panel_step, .sums_step = part->sums.step, .continued = part->k > 0 || part->sums.continued};
-    product.prefetch_step = tiling->prefetch == PREFETCH_NEXT ? (line - 1) / tiling->tiles + 1 : AHEAD_BYTES;
+    product.prefetch_step = prefetch_step(tiling, line);
     for (int64_t tile = 0; tile < tiling->tiles; tile++) {
         int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
         product.a = a + ffni_tiled_size(start, part->whole_depth) + part->k * rows;

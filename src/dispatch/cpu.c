@@ -48,10 +48,20 @@ static uint32_t detect(void) {
 #endif
 }
 
+/* The first word of AuthenticAMD and of HygonGenuine. */
+static int detect_amd(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && (b == 0x68747541 || b == 0x6f677948);
+}
+
 #else
 
 static uint32_t detect(void) {
     return FFN_ISA_SCALAR;
+}
+
+static int detect_amd(void) {
+    return 0;
 }
 
 #endif
@@ -64,4 +74,15 @@ uint32_t ffni_cpu_isa(void) {
         atomic_store_explicit(&found, isa, memory_order_relaxed);
     }
     return isa;
+}
+
+int ffni_cpu_is_amd(void) {
+    enum { ASKED = 1, AMD = 2 };
+    static atomic_uint found;
+    unsigned answer = atomic_load_explicit(&found, memory_order_relaxed);
+    if (!answer) {
+        answer = detect_amd() ? ASKED | AMD : ASKED;
+        atomic_store_explicit(&found, answer, memory_order_relaxed);
+    }
+    return (answer & AMD) != 0;
 }

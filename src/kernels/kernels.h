@@ -116,6 +116,7 @@ typedef enum tile_prefetch {
     PREFETCH_NONE,
     PREFETCH_NEXT,  /* `prefetch`, stepping on by prefetch_step bytes with each k: what comes after this product, to the second-level cache */
     PREFETCH_AHEAD, /* prefetch_step bytes ahead of b: this product's own panels, to the first-level cache */
+    PREFETCH_FAR,   /* the same, to the second-level cache */
     PREFETCH_KINDS
 } tile_prefetch_t;
 

@@ -44,13 +44,17 @@ INLINE void fetch(tile_prefetch_t kind, int panels, const product_t *product, co
         _mm_prefetch(*next, _MM_HINT_T1);
         *next += product->prefetch_step;
     }
-    if (kind == PREFETCH_AHEAD) {
+    if (kind != PREFETCH_AHEAD && kind != PREFETCH_FAR) return;
+    UNROLL_ALL
+    for (int panel = 0; panel < panels; panel++)
         UNROLL_ALL
-        for (int panel = 0; panel < panels; panel++)
-            UNROLL_ALL
-            for (int line = 0; line < PANEL_WIDTH; line += 16)
-                _mm_prefetch((const char *)(b + panel * product->panel_step + line) + product->prefetch_step, _MM_HINT_T0);
-    }
+        for (int line = 0; line < PANEL_WIDTH; line += 16) {
+            const char *ahead = (const char *)(b + panel * product->panel_step + line) + product->prefetch_step;
+            if (kind == PREFETCH_AHEAD)
+                _mm_prefetch(ahead, _MM_HINT_T0);
+            else
+                _mm_prefetch(ahead, _MM_HINT_T1);
+        }
 }
 
 INLINE void multiply_tile(int rows, int panels, tile_prefetch_t kind, const product_t *product)
@@ -89,7 +93,8 @@ INLINE void multiply_tile(int rows, int panels, tile_prefetch_t kind, const prod
 #define PRODUCT(rows, panels) \
     static void product_##rows##x##panels(const product_t *p) { multiply_tile(rows, panels, PREFETCH_NONE, p); } \
     static void product_##rows##x##panels##_next(const product_t *p) { multiply_tile(rows, panels, PREFETCH_NEXT, p); } \
-    static void product_##rows##x##panels##_ahead(const product_t *p) { multiply_tile(rows, panels, PREFETCH_AHEAD, p); }
+    static void product_##rows##x##panels##_ahead(const product_t *p) { multiply_tile(rows, panels, PREFETCH_AHEAD, p); } \
+    static void product_##rows##x##panels##_far(const product_t *p) { multiply_tile(rows, panels, PREFETCH_FAR, p); }
 
 #define ROWS_1(X, panels) X(1, panels)
 #define ROWS_2(X, panels) ROWS_1(X, panels) X(2, panels)
@@ -107,6 +112,7 @@ ROWS_UP_TO(TILE_ROWS_4, PRODUCT, 4)
 #define ENTRY_NONE(rows, panels) [rows] = product_##rows##x##panels,
 #define ENTRY_NEXT(rows, panels) [rows] = product_##rows##x##panels##_next,
 #define ENTRY_AHEAD(rows, panels) [rows] = product_##rows##x##panels##_ahead,
+#define ENTRY_FAR(rows, panels) [rows] = product_##rows##x##panels##_far,
 #define ENTRIES(ENTRY) \
     {{ROWS_UP_TO(TILE_ROWS_1, ENTRY, 1)}, {ROWS_UP_TO(TILE_ROWS_2, ENTRY, 2)}, {ROWS_UP_TO(TILE_ROWS_4, ENTRY, 4)}}
 
