@@ -10,6 +10,7 @@
 #include "support/layer_check.h"
 #include "support/moe_case.h"
 #include "support/moe_rules.h"
+#include "support/philox_reference.h"
 #include "support/test.h"
 
 enum { TOKENS = 40 };
@@ -48,13 +49,38 @@ static void switch_mesh(oracle_token_t *tokens, int64_t count)
     queue(tokens, NULL, count, places > 4 ? places : 4);
 }
 
-/* GShard: second choices of little weight go; capacity 2 N / E at the least 4. */
+/* GShard: capacity 2 N / E at the least 4, after the policy of second choices: those of little weight go, ... */
+static void gshard_capacity(oracle_token_t *tokens, int64_t count)
+{
+    const int64_t places = (int64_t)(2.0 * (double)count / tokens[0].experts);
+    queue(tokens, NULL, count, places > 4 ? places : 4);
+}
+
 static void gshard_threshold(oracle_token_t *tokens, int64_t count)
 {
     for (int64_t t = 0; t < count; t++)
         if (!(tokens[t].w[1] > (double)0.2f)) drop(&tokens[t], 1);
-    const int64_t places = (int64_t)(2.0 * (double)count / tokens[0].experts);
-    queue(tokens, NULL, count, places > 4 ? places : 4);
+    gshard_capacity(tokens, count);
+}
+
+/* ... or stay with probability min(1, w / 0.2), ... */
+static void gshard_random(oracle_token_t *tokens, int64_t count)
+{
+    static const uint32_t key[2] = {99, 0};
+    for (int64_t t = 0; t < count; t++) {
+        const uint32_t counter[4] = {(uint32_t)(t / 4), 0, 0, 0xffff0001};
+        uint32_t random[4];
+        philox_reference(counter, key, random);
+        if (!(((double)random[t % 4] + 0.5) / 4294967296.0 < tokens[t].w[1] / (double)0.2f)) drop(&tokens[t], 1);
+    }
+    gshard_capacity(tokens, count);
+}
+
+/* ... or all go. */
+static void gshard_none(oracle_token_t *tokens, int64_t count)
+{
+    for (int64_t t = 0; t < count; t++) drop(&tokens[t], 1);
+    gshard_capacity(tokens, count);
 }
 
 /* NLLB: capacity, then the weights of those that are left over their sum, times 0.8 (1 - moe_token_dropout). The rule has no division. */
@@ -122,6 +148,8 @@ static const ffn_moe_capacity_options_t capacity_nllb = {SIZE(capacity), .capaci
 static const ffn_moe_capacity_options_t capacity_vmoe = {SIZE(capacity), .capacity = 7, .drop = FFN_MOE_DROP_PRIORITY};
 static const ffn_moe_capacity_options_t capacity_choice = {SIZE(capacity), .capacity = 5, .group_tokens = 20};
 static const ffn_moe_second_options_t second_gshard = {SIZE(second), .policy = FFN_MOE_SECOND_THRESHOLD, .threshold = 0.2f};
+static const ffn_moe_second_options_t second_random = {SIZE(second), .policy = FFN_MOE_SECOND_RANDOM, .threshold = 0.2f, .seed = 99};
+static const ffn_moe_second_options_t second_none = {SIZE(second), .policy = FFN_MOE_SECOND_NONE};
 static const ffn_moe_router_options_t router_nllb = {SIZE(router), .normalise = FFN_MOE_NORMALISE_SUM, .eps_least = 1.1920929e-7f, .scale = 0.8f};
 
 /* A row: the family's rule (experts, top_k and the router's options come with it), and its layer. */
@@ -139,6 +167,7 @@ static const family_t families[] = {
     {"Qwen3-Next", {.name = "Qwen3-Next", SWIGLU, ADD, .norm = {{FFN_NORM_RMS, .weight = true, .offset = 1}}, .d_shared = 12, .shared_scale = true,
                     FUSED}},
     {"OLMoE", {.name = "OLMoE", SWIGLU, RMS_IN, ADD}},
+    {"OLMoE", {.name = "FlexOlmo", SWIGLU, ADD, .norm = {{0}, {0}, {FFN_NORM_RMS, .weight = true}}}},
     {"Jamba", {.name = "Jamba", SWIGLU, RMS_IN, ADD}},
     {"Granite-MoE", {.name = "Granite-MoE", SWIGLU, RMS_IN, ADD, .branch_factor = 0.22f, .d_shared = 24, FUSED}},
     {"JetMoE", {.name = "JetMoE", SWIGLU, RMS_IN, ADD, .combine_bias = true, FUSED}},
@@ -172,6 +201,12 @@ static const family_t families[] = {
                 .moe = {.capacity = &capacity_mesh}}},
     {"GShard", {.name = "GShard", .activation = FFN_ACTIVATION_RELU, LAYER_IN, ADD, .batch_rule = gshard_threshold,
                 .moe = {.second = &second_gshard, .capacity = &capacity_gshard}}},
+    {"GShard", {.name = "GShard, random", .activation = FFN_ACTIVATION_RELU, LAYER_IN, ADD, .batch_rule = gshard_random,
+                .moe = {.second = &second_random, .capacity = &capacity_gshard}}},
+    {"GShard", {.name = "GShard, none", .activation = FFN_ACTIVATION_RELU, LAYER_IN, ADD, .batch_rule = gshard_none,
+                .moe = {.second = &second_none, .capacity = &capacity_gshard}}},
+    {"GShard", {.name = "GShard, all", .activation = FFN_ACTIVATION_RELU, LAYER_IN, ADD, .batch_rule = gshard_capacity,
+                .moe = {.capacity = &capacity_gshard}}},
     {"Jamba", {.name = "NLLB-MoE", .activation = FFN_ACTIVATION_RELU, .biases = BIAS_ALL, LAYER_IN, ADD, .batch_rule = nllb_eval,
                .moe = {.flags = FFN_MOE_NORMALISE_LAST, .router = &router_nllb, .capacity = &capacity_nllb}}},
     {"V-MoE", {.name = "V-MoE, tokens choose", .activation = FFN_ACTIVATION_GELU, .biases = BIAS_ALL, LAYER_IN, ADD, .batch_rule = vmoe_priority,
