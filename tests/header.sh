@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Each public header compiles alone, as C and as C++ (ffn.hpp and ffn_io.hpp as C++17 and C++20), without a warning, with every compiler that is here. Also as the only thing a program knows
-# of the library: FFN_NO_VISIBILITY, and included twice.
+# Each public header compiles alone, as C and as C++ (the .hpp as C++17 and C++20), without a warning, with every compiler that is here. Also as the
+# only thing a program knows of the library: FFN_NO_VISIBILITY, and included twice. And the .hpp wrap what the libraries export.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,10 +59,11 @@ check_cxx() { # check_cxx HEADER
     done
   done
 }
-check_cxx ffn/ffn.hpp
-check_cxx ffn/ffn_base.hpp
-check_cxx ffn/ffn_conv.hpp
-check_cxx ffn/ffn_health.hpp
-check_cxx ffn/ffn_io.hpp
-check_cxx ffn/ffn_moe.hpp
-check_cxx ffn/ffn_moe_training.hpp
+for header in include/ffn/*.hpp; do check_cxx "${header#include/}"; done
+
+# Every exported function is in one of the .hpp, or is used as in C: it cannot fail, or it is of files that C++ has other means for.
+as_in_c='ffn_(version|version_string|abi_version|build_info|status_name|activation_name|io_status_name|npy_[a-z_]+)'
+missing=$(sed -nE 's/^ *(ffn_[a-z0-9_]+);$/\1/p' src/ffn.map src/io/ffn_io.map | grep -vxE "$as_in_c" | while read -r name; do
+  grep -qw "$name" include/ffn/*.hpp || echo "$name"
+done)
+[ -z "$missing" ] || { echo "no .hpp has ${missing//$'\n'/, }"; exit 1; }

@@ -57,6 +57,14 @@ inline ffn_status_t try_moe_add_noise_backward(const ffn_moe_noise_t &noise, std
                                                    d_noise_logits.data()));
 }
 
+/* SparseMixer as it is trained (arXiv 2310.00811), where top_k is 2: draws ids, and writes weights that are whole or a third. */
+inline ffn_status_t try_moe_sparse_mixer_sample(const ffn_moe_noise_t &noise, float jitter_eps, span<const float> logits,
+                                                const ffn_moe_routing_t &routing, context *in = nullptr) noexcept {
+    ffn_status_t status = detail::sized_as("logits", logits.size(), routing.tokens, routing.experts);
+    if (status != FFN_OK) return status;
+    return detail::told(ffn_moe_sparse_mixer_sample(detail::handle_of(in), &noise, jitter_eps, logits.data(), &routing));
+}
+
 /* ----------------------------------------------------------------- Losses */
 
 /* The arrays of a load-balancing loss. flags and coefficient are fields, as in C. */
@@ -93,7 +101,8 @@ public:
 #endif
 };
 
-/* A load-balancing loss, ffn_moe_loss_switch, _gshard, _huggingface, _megatron or _deepseek: try_moe_loss(value, ffn_moe_loss_switch, balance). */
+/* A load-balancing loss: ffn_moe_loss_switch, ffn_moe_loss_gshard, ffn_moe_loss_huggingface, ffn_moe_loss_megatron or ffn_moe_loss_deepseek, as in
+ * try_moe_loss(value, ffn_moe_loss_switch, balance). */
 inline ffn_status_t try_moe_loss(double &value, ffn_status_t (*loss)(const ffn_moe_balance_t *, double *), const ffn_moe_balance_t &balance) noexcept {
     return detail::told(loss(&balance, &value));
 }
@@ -165,7 +174,7 @@ inline ffn_status_t try_moe_logits_backward(const ffn_moe_logits_options_t &opti
     return status == FFN_OK ? detail::told(ffn_moe_logits_backward(detail::handle_of(in), &options, tokens, x.data(), 0, &gradients)) : status;
 }
 
-/* The backward pass of try_moe_sparse_mixer: gradients has d_weights alone. */
+/* The backward pass of try_moe_sparse_mixer and try_moe_sparse_mixer_sample: gradients has d_weights alone. */
 inline ffn_status_t try_moe_sparse_mixer_backward(float jitter_eps, span<const float> logits, const ffn_moe_routing_t &routing,
                                                   const ffn_moe_route_gradients_t &gradients, context *in = nullptr) noexcept {
     ffn_status_t status = detail::sized_as("logits", logits.size(), routing.tokens, routing.experts);
@@ -184,6 +193,10 @@ inline void moe_add_noise(const ffn_moe_noise_t &noise, std::int64_t experts, sp
 inline void moe_add_noise_backward(const ffn_moe_noise_t &noise, std::int64_t experts, span<const float> noise_logits, span<const float> d_logits,
                                    span<float> d_noise_logits, context *in = nullptr) {
     detail::check(try_moe_add_noise_backward(noise, experts, noise_logits, d_logits, d_noise_logits, in));
+}
+inline void moe_sparse_mixer_sample(const ffn_moe_noise_t &noise, float jitter_eps, span<const float> logits, const ffn_moe_routing_t &routing,
+                                    context *in = nullptr) {
+    detail::check(try_moe_sparse_mixer_sample(noise, jitter_eps, logits, routing, in));
 }
 inline double moe_loss(ffn_status_t (*loss)(const ffn_moe_balance_t *, double *), const ffn_moe_balance_t &balance) {
     double value = 0;

@@ -250,6 +250,17 @@ TEST_CASE("sparse mixer and hash routing choose by their formulas") {
         for (std::size_t e = 0; e < experts; e++)
             CHECK(std::fabs(wide(d_logits[t * experts + e]) - p[first] / sum * ((e == first) - p[e] / sum)) <= 1e-6);
     }
+    // drawn: with so large an eps no expert drops out, and the first weight is p of the choice or a third of it
+    ffn::moe_noise noise;
+    noise.site = FFN_MOE_SITE_CHOICE;
+    REQUIRE(ffn::try_moe_sparse_mixer_sample(noise, 1e6f, z, routing) == FFN_OK);
+    for (std::size_t t = 0; t < tokens; t++) {
+        double sum = 0;
+        for (std::size_t e = 0; e < experts; e++) sum += std::exp(wide(z[t * experts + e]));
+        const double p = std::exp(wide(z[t * experts + static_cast<std::size_t>(ids[t * top_k])])) / sum, weight = wide(weights[t * top_k]);
+        CHECK((std::fabs(weight - p) <= 1e-6 || std::fabs(weight - p / 3) <= 1e-6));
+        CHECK(ids[t * top_k] != ids[t * top_k + 1]);
+    }
     const std::vector<std::int32_t> table = {1, 2, 3, 0};
     const std::vector<std::int64_t> words = {1, 0, 0, 1, 1};
     REQUIRE(ffn::try_moe_hash(words, table, routing) == FFN_OK);
@@ -296,6 +307,9 @@ TEST_CASE("wrong training of mixtures is refused, and nothing is written") {
     ffn::moe_routing routing;
     REQUIRE(routing.try_assign(experts, top_k, ids, weights) == FFN_OK);
     CHECK(ffn::try_moe_sparse_mixer(0.01f, less, routing) == FFN_INVALID);
+    CHECK(ffn::try_moe_sparse_mixer_sample(noise, 0.01f, less, routing) == FFN_INVALID);
+    CHECK(ffn::try_moe_sparse_mixer_sample(noise, 0.01f, each, routing) == FFN_INVALID);
+    CHECK(says("site"));
     CHECK(ffn::try_moe_sparse_mixer_backward(0.01f, less, routing, ffn::moe_route_gradients()) == FFN_INVALID);
     CHECK(ffn::try_moe_hash(counts, std::vector<std::int32_t>{1, 2}, routing) == FFN_INVALID);
     CHECK(says("token_ids has 4 numbers, must have 5 * 1"));
@@ -355,6 +369,7 @@ TEST_CASE("the throwing forms train mixtures likewise") {
     std::vector<float> weights(tokens * top_k);
     const ffn::moe_routing routing(experts, top_k, ids, weights);
     ffn::moe_sparse_mixer(0.01f, logits, routing);
+    CHECK_THROWS_AS(ffn::moe_sparse_mixer_sample(none, 0.01f, logits, routing), ffn::error);
     CHECK_THROWS_AS(ffn::moe_sparse_mixer_backward(0.01f, logits, routing, ffn::moe_route_gradients()), ffn::error);
     ffn::moe_hash(std::vector<std::int64_t>(tokens), std::vector<std::int32_t>{2, 3}, routing);
     CHECK(ids[0] == 2);
