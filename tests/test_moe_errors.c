@@ -184,6 +184,24 @@ static void tensors_need_their_companions(void **state)
     test_moe_free(&test);
 }
 
+/* Before experts are counted in it. */
+static void lists_of_any_length_are_refused_unread(void **state)
+{
+    (void)state;
+    test_moe_t test;
+    test_moe_describe(&test, &plain);
+    ffn_moe_options_t moe = *test.options.moe;
+    moe.experts = 0;
+    test.options.moe = &moe;
+    const uint64_t count = test.options.tensor_count;
+    test.options.tensor_count = UINT64_MAX;
+    assert_not_made(&test.options, FFN_INVALID, "tensor_count is 18446744073709551615|each role once for each expert", "endless");
+    test.options.tensor_count = count;
+    test.options.tensors = NULL;
+    assert_not_made(&test.options, FFN_INVALID, "tensors is NULL|tensor_count", "absent");
+    test_moe_free(&test);
+}
+
 /* ---------------------------------------------------------------------- Runs */
 
 static test_moe_t routed, unrouted, weighing;
@@ -344,6 +362,7 @@ int main(void)
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(expert_tensors_must_be_complete_and_alike),
         cmocka_unit_test(tensors_need_their_companions),
+        cmocka_unit_test(lists_of_any_length_are_refused_unread),
         cmocka_unit_test(bad_runs_are_refused),
         cmocka_unit_test(slots_beyond_int64_are_refused),
         cmocka_unit_test(padding_is_not_looked_at),

@@ -88,6 +88,8 @@ ffn_status_t ffni_mixture_read(const ffn_layer_options_t *layer, mixture_t *mixt
     if (!layer->moe) return FFN_OK;
     ffn_status_t status = ffni_struct_read(&options, sizeof options, layer->moe, "ffn_moe_options_t");
     if (status) return status;
+    status = ffni_tensors_check_list(layer->tensors, layer->tensor_count, FFN_MOE_EXPERTS_MOST);
+    if (status) return status;
     if (!options.experts) options.experts = ffni_tensors_experts(layer->tensors, layer->tensor_count);
     status = check_numbers(&options);
     if (!status) status = check_router_norm(&options);

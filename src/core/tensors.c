@@ -161,18 +161,24 @@ static uint64_t most_tensors(int64_t experts) {
     return ROLE_LIMIT - 1 + EXPERT_ROLES * (uint64_t)experts;
 }
 
-ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, int64_t experts, const ffn_tensor_t *bound[ROLE_LIMIT]) {
-    seen_t seen = {{{0}}};
+ffn_status_t ffni_tensors_check_list(const ffn_tensor_t *tensors, uint64_t count, int64_t experts) {
     if (count && !tensors) return ffni_fail(FFN_INVALID, "tensors is NULL, but tensor_count is %" PRIu64, count);
     if (count > most_tensors(experts))
         return ffni_fail(FFN_INVALID, "tensor_count is %" PRIu64 ", must be at most %" PRIu64 ": each role once%s", count, most_tensors(experts),
                          experts ? " for each expert" : "");
+    return FFN_OK;
+}
+
+ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, int64_t experts, const ffn_tensor_t *bound[ROLE_LIMIT]) {
+    seen_t seen = {{{0}}};
+    ffn_status_t status = ffni_tensors_check_list(tensors, count, experts);
+    if (status) return status;
     for (int role = 0; role < ROLE_LIMIT; role++) bound[role] = NULL;
     for (uint64_t i = 0; i < count; i++) {
         uint32_t role = tensors[i].role;
         if (role >= ROLE_LIMIT || !ffni_roles[role].name)
             return ffni_fail(FFN_INVALID, "role of tensors[%" PRIu64 "] is %" PRIu32 ", must be one of FFN_ROLE_*", i, role);
-        ffn_status_t status = check_form(&tensors[i], experts);
+        status = check_form(&tensors[i], experts);
         if (status) return status;
         int64_t twice = see(&seen, &tensors[i]);
         if (twice >= 0)
@@ -201,7 +207,7 @@ ffn_status_t ffni_tensors_check_complete(const ffn_tensor_t *tensors, uint64_t c
 
 int64_t ffni_tensors_experts(const ffn_tensor_t *tensors, uint64_t count) {
     int64_t experts = 0;
-    for (uint64_t i = 0; tensors && i < count; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         uint32_t role = tensors[i].role;
         if (role >= ROLE_LIMIT || ffni_roles[role].owner != OWNER_EXPERT) continue;
         int64_t size = ffni_tensor_experts(&tensors[i]);

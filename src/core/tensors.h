@@ -22,6 +22,9 @@ ffn_status_t ffni_tensor_check_addresses(const ffn_tensor_t *tensor, const char 
 /* Experts that a tensor describes: those of a stack, else 1. */
 int64_t ffni_tensor_experts(const ffn_tensor_t *tensor);
 
+/* Refuses a list that is absent, or longer than that many experts can make it. None of its tensors is looked at. */
+ffn_status_t ffni_tensors_check_list(const ffn_tensor_t *tensors, uint64_t count, int64_t experts);
+
 /* Finds the first tensor of each role. Unknown roles are refused, doubled ones (of the same expert), and tensors that cannot be read at all (ndim,
  * dtype, data). */
 ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, int64_t experts, const ffn_tensor_t *bound[ROLE_LIMIT]);
@@ -29,7 +32,7 @@ ffn_status_t ffni_tensors_bind(const ffn_tensor_t *tensors, uint64_t count, int6
 /* Refuses a bound list in which a role is some experts' and not all's. */
 ffn_status_t ffni_tensors_check_complete(const ffn_tensor_t *tensors, uint64_t count, int64_t experts);
 
-/* Experts up to the last that a tensor describes. The list need not have been bound. */
+/* Experts up to the last that a tensor describes. The list need not have been bound, but its length checked. */
 int64_t ffni_tensors_experts(const ffn_tensor_t *tensors, uint64_t count);
 
 #endif
