@@ -39,12 +39,12 @@ typedef struct row {
 static const row_t option_rows[] = {
     {"struct_size|ffn_moe_options_t|4", {SET(struct_size, 4)}},
     {"flags of the mixture|0x10", {SET(flags, 16)}},
-    {"experts|-1|1 to 512", {SET(experts, -1)}},
-    {"experts|513|512", {SET(experts, 513)}},
+    {"experts|-1|1 to 768", {SET(experts, -1)}},
+    {"experts|769|768", {SET(experts, 769)}},
     {"expert of|must be 0 to 3", {SET(experts, 4)}},
     {"shape[0] of the router weight|5|6 (experts", {SET(experts, 6)}},
     {"identity_experts|-1", {SET(identity_experts, -1)}},
-    {"identity_experts|508|507", {SET(identity_experts, 508)}},
+    {"identity_experts|764|763", {SET(identity_experts, 764)}},
     {"shape[0] of the router weight|5|7 (experts and identity experts)", {SET(identity_experts, 2)}},
     {"top_k|0|1 to 5", {SET(top_k, 0)}},
     {"top_k|6|1 to 5", {SET(top_k, 6)}},
@@ -276,7 +276,7 @@ static void slots_beyond_int64_are_refused(void **state)
     float xy = before;
     test_moe_t test;
     test_moe_make(&test, &is);
-    assert_refused(ffn_layer_forward(test.layer, NULL, INT64_C(1) << 55, &xy, 0, &xy, 0), FFN_INVALID, "36028797018963968 tokens of 512 experts", "tokens");
+    assert_refused(ffn_layer_forward(test.layer, NULL, INT64_C(1) << 55, &xy, 0, &xy, 0), FFN_INVALID, "36028797018963968 tokens of 768 experts", "tokens");
     assert_true(xy == before);
     test_moe_free(&test);
 }

@@ -45,6 +45,8 @@ static const moe_case_t forms[] = {
      .up_limit = 0.6f, .up_offset = 1, .d_shared = 20, .layout = LAYOUT_INTERLEAVED, .form = MOE_STACKS,
      .moe = {.flags = FFN_MOE_SHARED_UNCLAMPED, .experts = 3, .top_k = 3}},
     {.name = "512 experts", .d_model = 9, .d_ff = 8, .activation = FFN_ACTIVATION_IDENTITY, .form = MOE_STACKS, .moe = {.experts = 512, .top_k = 32}},
+    {.name = "768 choices, as LongCat-Flash", .d_model = 9, .d_ff = 8, .gated = true, .activation = FFN_ACTIVATION_SILU, .form = MOE_STACKS,
+     .moe = {.experts = 512, .identity_experts = 256, .top_k = 12}},
 };
 
 static moe_case_t form_of(int64_t i)

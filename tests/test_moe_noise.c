@@ -326,7 +326,7 @@ static void wrong_noise_is_refused(void **state)
     assert_refused(ffn_moe_jitter(NULL, &right, 2, 3, out + 1, 0, out, 0), FFN_INVALID, "out|in", "overlap");
     assert_refused(ffn_moe_add_noise(NULL, &right, 2, 3, NULL, out), FFN_INVALID, "site of the noise is 5|7", "site");
     assert_refused(ffn_moe_add_noise(NULL, &add, 2, 0, NULL, out), FFN_INVALID, "experts is 0", "experts");
-    assert_refused(ffn_moe_add_noise(NULL, &add, 2, 513, NULL, out), FFN_INVALID, "experts is 513", "experts");
+    assert_refused(ffn_moe_add_noise(NULL, &add, 2, 769, NULL, out), FFN_INVALID, "experts is 769", "experts");
     assert_refused(ffn_moe_add_noise(NULL, &add, -2, 3, NULL, out), FFN_INVALID, "rows is -2", "tokens");
     assert_refused(ffn_moe_add_noise(NULL, &add, 2, 3, out + 1, out), FFN_INVALID, "noise_logits overlaps logits", "overlap");
     assert_refused(ffn_moe_add_noise(NULL, &add, 2, 3, NULL, NULL), FFN_INVALID, "logits is NULL", "logits");

@@ -805,7 +805,7 @@ FFN_API ffn_status_t ffn_update_ratio(ffn_context_t *context, const ffn_tensor_t
  *
  * Arrays are contiguous, row after row, and must not overlap each other. */
 
-enum { FFN_MOE_EXPERTS_MOST = 512 };
+enum { FFN_MOE_EXPERTS_MOST = 768 }; /* LongCat-Flash: 512 experts and 256 identities */
 
 /* An id that stands for no expert: a dropped choice, a slot that is not used, a token of padding. Its weight is 0. */
 enum { FFN_MOE_NO_EXPERT = -1 };

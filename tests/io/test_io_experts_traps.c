@@ -149,7 +149,7 @@ static void a_tensor_of_the_wrong_shape_is_named_with_its_shape(void **state)
         {&mixtral, "router.0", "model.layers.0.block_sparse_moe.gate.weight", 2, {6, D + 1}, FFN_INVALID, "experts.0.w3|12|13"},
         {&mixtral, "router.0", "model.layers.0.block_sparse_moe.gate.weight", 1, {6 * D}, FFN_INVALID, "gate.weight|[experts, d_model]"},
         {&mixtral, "router.0", "model.layers.0.block_sparse_moe.gate.weight", 2, {0, D}, FFN_INVALID, "gate.weight"},
-        {&mixtral, "router.0", "model.layers.0.block_sparse_moe.gate.weight", 2, {513, D}, FFN_UNSUPPORTED, "gate.weight|513|512"},
+        {&mixtral, "router.0", "model.layers.0.block_sparse_moe.gate.weight", 2, {769, D}, FFN_UNSUPPORTED, "gate.weight|769|768"},
         {&mixtral, "in.0", "model.layers.0.post_attention_layernorm.weight", 1, {D + 1}, FFN_INVALID, "layernorm|[13]|12"},
         {&stacked, "fused.0", "model.layers.0.mlp.experts.gate_up_proj", 3, {5, 2 * F, D}, FFN_INVALID, "gate_up_proj|[5, 20, 12]|6 experts"},
         {&stacked, "fused.0", "model.layers.0.mlp.experts.gate_up_proj", 3, {6, 2 * F + 1, D}, FFN_INVALID, "gate_up_proj|[6, 21, 12]|halved"},
@@ -420,8 +420,8 @@ static void bindings_of_experts_that_are_wrong_are_refused(void **state)
     assert_refused(model, &given, FFN_INVALID, "moe");
     given.moe.experts = 7;
     assert_refused(model, &given, FFN_INVALID, "expert 6");
-    given.moe.experts = 513;
-    assert_refused(model, &given, FFN_INVALID, "513|512");
+    given.moe.experts = 769;
+    assert_refused(model, &given, FFN_INVALID, "769|768");
     given.moe.experts = -1;
     assert_refused(model, &given, FFN_INVALID, "experts");
     given.moe.identity_experts = 2; /* the router has rows for 6 */

@@ -9,7 +9,7 @@ from ._abi_layer import Constants, Functions, MoeBackward, MoeOptions, MoeRun, S
 
 
 class Moe(IntEnum):
-    EXPERTS_MOST = 512
+    EXPERTS_MOST = 768
     NO_EXPERT = -1
 
 

@@ -150,7 +150,7 @@ class Routing:
 
     ids      [..., top_k], int32: 0 to experts - 1, distinct in a row, first choices first; or NO_EXPERT (-1), which stands for none
     weights  [..., top_k], float32
-    experts  how many there are: 1 to 512
+    experts  how many there are: 1 to 768
     mask     [...], bool or uint8, or None: 0 is padding, which goes to no expert and counts for nothing
 
     The arrays are used where they are: both contiguous, ids and weights writable, and the same as long as the routing lives (their numbers may be
