@@ -224,7 +224,7 @@ static const char *const tried_elsewhere[] = {
     "ffn_tape_create", "ffn_tape_free", "ffn_tape_reserve", "ffn_layer_backward", "ffn_layer_update", /* test_errors_training */
     "ffn_conv_create", "ffn_conv_free", "ffn_conv_reserve", "ffn_conv_run", "ffn_conv_info", "ffn_conv_read", "ffn_conv_backward",
     "ffn_conv_update",                                     /* test_errors_conv */
-    "ffn_stats_create", "ffn_stats_free", "ffn_stats_reset", "ffn_stats_merge", "ffn_stats_info", "ffn_stats_units", "ffn_stats_histogram", /* test_stats */
+    "ffn_stats_create", "ffn_stats_free", "ffn_stats_reset", "ffn_stats_merge", "ffn_stats_info", "ffn_stats_units", "ffn_stats_experts", "ffn_stats_histogram", /* test_stats */
     "ffn_tensor_health", "ffn_update_ratio",               /* test_health */
     "ffn_moe_route",                                       /* test_moe_route */
     "ffn_moe_logits",                                      /* test_moe_logits */

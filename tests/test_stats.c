@@ -416,7 +416,7 @@ static void what_is_wrong_is_refused(void **state)
     ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = 1, .x = &x, .y = &y, .stats = other};
     assert_refused(ffn_layer_run(layer, NULL, &run), FFN_INVALID, "the stats are for a d_ff of 2, the layer has 1");
     run.stats = stats, run.batch = 1 << 16, run.length = 1 << 15;
-    assert_refused(ffn_layer_run(layer, NULL, &run), FFN_INVALID, "the run has 2147483648 tokens, with stats it must have at most 2147483647");
+    assert_refused(ffn_layer_run(layer, NULL, &run), FFN_INVALID, "the run has 2147483648 positions, with stats it must have at most 2147483647");
     run.batch = run.length = 1, run.x = NULL;
     assert_refused(ffn_layer_run(layer, NULL, &run), FFN_INVALID, "x is NULL");
     assert_true(y == 5 && info_of(stats).positions == 0 && info_of(other).positions == 0);

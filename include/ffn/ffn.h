@@ -442,8 +442,8 @@ typedef struct ffn_run {
     const ffn_dropout_t *dropout; /* NULL: none. Only with a trainable layer */
     ffn_tape_t *tape;           /* NULL: no backward pass follows. Only with a trainable layer */
     const ffn_moe_run_t *moe;   /* NULL: nothing particular. Only with a mixture of experts */
-    ffn_stats_t *stats;         /* NULL: nothing is counted. Not with a mixture of experts. Else of the layer's d_ff, for at most 2^31 - 1 tokens; y has the
-                                   same bits (NaN is NaN) */
+    ffn_stats_t *stats;         /* NULL: nothing is counted. Else of the layer's d_ff, experts and d_shared, for at most 2^31 - 1 tokens; y has the same
+                                   bits (NaN is NaN) */
 } ffn_run_t;
 
 /* Runs the layer as ffn_layer_forward does, on sequences with strides of their own and with an external residual.
@@ -654,6 +654,7 @@ typedef struct ffn_conv_run_t {
     uint32_t y_dtype;
     const ffn_dropout_t *dropout; /* NULL: none. Only with a trainable one. All five sites; HIDDEN acts where ACTIVATION does */
     ffn_tape_t *tape;           /* NULL: no backward pass follows. Only with a trainable one */
+    ffn_stats_t *stats;         /* NULL: nothing is counted. Else of the layer's d_ff, for at most 2^31 - 1 positions; y has the same bits (NaN is NaN) */
 } ffn_conv_run_t;
 
 /* Runs it. y must share no byte with x: a later position still reads what an earlier one has overwritten. The tape borrows x and mask, which must stay
@@ -700,17 +701,23 @@ FFN_API ffn_status_t ffn_conv_backward(const ffn_conv_t *conv, ffn_context_t *co
 FFN_API ffn_status_t ffn_conv_update(ffn_conv_t *conv, ffn_context_t *context, const ffn_tensor_t *tensors, uint64_t tensor_count);
 /* ------------------------------------------------------------------ Health */
 
-/* What the hidden units of a layer do, counted while it runs (ffn_run_t.stats), in training and in inference, at a cost that allows leaving it on
+/* What the hidden units of a layer do, counted while it runs (ffn_run_t.stats, ffn_conv_run_t.stats), in training and in inference, at a cost that allows leaving it on
  * (docs/training-health.md has the measured one).
  *
  * A unit's activation at a position (a row of the run) is the value of the activation function, its clip included:
  *     dense  a = act(W_up x + b_up)        gated  a = act(min(W_gate x + b_gate, gate_max)), before the product with the other branch
+ *     convolutional  a = act(CONV1(x)), which is dense or separable; padding (the run's mask is 0) is no position
  * after dropout at PRE_ACTIVATION, which changes the argument, and before every other dropout and NORM_MID: what is dropped says nothing of the unit.
  * (tensor2tensor's summary of this name looks behind relu_dropout, and sees 1 - p of the density.)
  *
+ * In a mixture of experts unit j of expert e is number e * d_ff + j, unit j of the shared experts experts * d_ff + j. Their positions are those that they
+ * computed: of an expert the tokens that came to it (what a capacity dropped did not; identity experts have no units), of the shared ones all tokens but
+ * padding. So a unit is judged by what its expert saw, and an expert that saw nothing has no density (NaN) and no dead units: its units are unseen.
+ * Whether that is too many is for ffn_moe_statistics_t.idle_experts and the load to say, which is the router's business and not the unit's.
+ *
  * positive, of a unit: the positions where a, a float, is > 0: NaN is not, +infinity is. density f: positive / positions. A unit is dead when it has none.
  * hidden_density_logit of a unit: log(f + e^-10) - log(1 - f + e^-10) (tensor2tensor's relu_density_logit), from -10.0000454 (dead) over 0 (half of
- * the positions) to 10.0000454 (always on). Without a position f, its logit and the means are NaN, and no unit is dead.
+ * the positions) to 10.0000454 (always on). Without a position f, its logit and the means are NaN, and no unit is dead, but unseen.
  *
  * Sums are integers: |a| below 2^13 is rounded to a multiple of 2^-32 (halves to even) before it is added, everything else is exact. So what is read
  * does not depend on the number of threads, the order of runs, their cut or ffn_stats_merge, but as the layer's own bits do. */
@@ -719,6 +726,8 @@ typedef struct ffn_stats_options {
     uint32_t flags;       /* 0: none is defined yet */
     int64_t d_ff;         /* required: hidden units of the layers that it will count for, 1 to 2^29 */
     const ffn_allocator_t *allocator; /* NULL: aligned_alloc and free. Copied */
+    int64_t experts;      /* of mixtures, with weights: 0 to FFN_MOE_EXPERTS_MOST; d_ff is that of each. 0: dense and convolutional layers */
+    int64_t d_shared;     /* of mixtures: hidden width of the shared experts, 0 to 2^29. 0: none */
 } ffn_stats_options_t;
 
 /* Makes a handle that has counted nothing; it allocates nothing later. Runs add to it until ffn_stats_reset; a run that fails adds nothing. One call at
@@ -730,33 +739,42 @@ FFN_API void ffn_stats_free(ffn_stats_t *stats); /* NULL is fine */
 /* Back to having counted nothing. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_stats_reset(ffn_stats_t *stats);
 
-/* Adds what `from`, another handle of the same d_ff, has counted. Status: FFN_INVALID. */
+/* Adds what `from`, another handle of the same d_ff, experts and d_shared, has counted. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_stats_merge(ffn_stats_t *stats, const ffn_stats_t *from);
 
 typedef struct ffn_stats_info_t {
     uint32_t struct_size; /* set by the caller: sizeof(ffn_stats_info_t) */
     uint32_t flags;       /* 0 */
     int64_t d_ff;
-    int64_t positions;    /* counted so far */
-    int64_t positive;     /* activations > 0, of positions * d_ff */
+    int64_t positions;    /* counted so far; of a mixture: of all experts, and of the shared ones, together */
+    int64_t positive;     /* activations > 0 */
     int64_t non_finite;   /* activations that are infinite or NaN */
-    int64_t dead_units;   /* units that were never > 0 */
-    double density;       /* positive / (positions * d_ff) */
+    int64_t dead_units;   /* units that were never > 0, and had a position */
+    double density;       /* positive / activations */
     double mean;          /* of |activation|, over the finite ones; NaN if there is none */
     double largest;       /* |activation|, of the finite ones; 0 if there is none */
+    int64_t experts;      /* as in the options */
+    int64_t d_shared;
+    int64_t units;        /* d_ff, of a mixture experts * d_ff + d_shared */
+    int64_t activations;  /* counted so far: for each unit its positions */
+    int64_t unseen_units; /* units that had no position */
 } ffn_stats_info_t;
 
 /* Writes the sums over all units to *info: as many bytes as both sides know; what only a newer caller knows becomes 0. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_stats_info(const ffn_stats_t *stats, ffn_stats_info_t *info);
 
-/* Unit by unit: positive[j], density[j], density_logit[j], arrays of d_ff. Each may be NULL. Status: FFN_INVALID. */
+/* Unit by unit: positive[j], density[j], density_logit[j], arrays of info.units. Each may be NULL. Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_stats_units(const ffn_stats_t *stats, int64_t *positive, double *density, double *density_logit);
+
+/* Expert by expert, the shared ones behind the others: arrays of experts, and one more with d_shared; of a dense layer of 1. positions[e] that it
+ * computed, density[e] over all of its units (NaN without a position), its dead_units[e]. Each may be NULL. Status: FFN_INVALID. */
+FFN_API ffn_status_t ffn_stats_experts(const ffn_stats_t *stats, int64_t *positions, double *density, int64_t *dead_units);
 
 /* The histogram of hidden_density_logit: counts[i] = the units with edges[i] <= logit < edges[i + 1], the last bin with its upper edge.
  *   bins    1 to 2^20
  *   edges   [bins + 1], ascending, infinite ones too; units outside of them count nowhere. NULL: bins of equal width over -10.0000454 to 10.0000454,
- *           in which every unit is
- *   counts  [bins], written. All 0 without a position
+ *           in which every unit is that had a position
+ *   counts  [bins], written. Unseen units are in none
  * Status: FFN_INVALID. */
 FFN_API ffn_status_t ffn_stats_histogram(const ffn_stats_t *stats, int64_t bins, const double *edges, int64_t *counts);
 
@@ -1247,7 +1265,8 @@ typedef struct ffn_moe_run {
     float *logits;         /* [tokens, E + Z]      of a layer that routes */
     float *scores;         /* [tokens, E + Z]      likewise, for the losses; not of SPARSE_MIXER */
     int64_t *counts;       /* [E + Z]              tokens that each expert computed */
-    ffn_moe_statistics_t *statistics; /* as ffn_moe_statistics has them, with the scores of a layer that routes; struct_size is the caller's */
+    ffn_moe_statistics_t *statistics; /* the load, as ffn_moe_statistics has it, with the scores of a layer that routes; struct_size is the caller's. What hidden
+                                         units do is ffn_run_t.stats */
 } ffn_moe_run_t;
 
 /* Training: a mixture made with FFN_LAYER_TRAINABLE runs with a tape and dropout as a dense layer does, and ffn_layer_backward goes through combination,

@@ -19,7 +19,8 @@ namespace ffn {
 
 using stats_options = detail::sized<ffn_stats_options_t>;
 
-/* Counts what the hidden units of layers with so many do, in the runs that it is given to. One call at a time. */
+/* Counts what the hidden units of layers with so many do, in the runs that it is given to: layers, convolutional ones, and mixtures by options.experts
+ * and options.d_shared. One call at a time. */
 class stats : public detail::owner<ffn_stats_t, ffn_stats_free> {
 public:
     stats() noexcept = default;
@@ -35,7 +36,7 @@ public:
     /* Back to having counted nothing. */
     ffn_status_t try_reset() noexcept { return detail::told(ffn_stats_reset(get())); }
 
-    /* Adds what another of the same d_ff has counted. */
+    /* Adds what another of the same shape has counted. */
     ffn_status_t try_merge(const stats &from) noexcept { return detail::told(ffn_stats_merge(get(), from.get())); }
 
     ffn_status_t try_info(ffn_stats_info_t &info) const noexcept {
@@ -43,13 +44,22 @@ public:
         return detail::told(ffn_stats_info(get(), &info));
     }
 
-    /* Unit by unit, [d_ff] each; empty: not wanted. */
+    /* Unit by unit, [info.units] each; empty: not wanted. */
     ffn_status_t try_units(span<std::int64_t> positive, span<double> density = {}, span<double> density_logit = {}) const noexcept {
-        ffn_status_t status = detail::sized_as("positive", positive.size(), 1, d_ff_, true);
-        if (status == FFN_OK) status = detail::sized_as("density", density.size(), 1, d_ff_, true);
-        if (status == FFN_OK) status = detail::sized_as("density_logit", density_logit.size(), 1, d_ff_, true);
+        ffn_status_t status = detail::sized_as("positive", positive.size(), 1, units_, true);
+        if (status == FFN_OK) status = detail::sized_as("density", density.size(), 1, units_, true);
+        if (status == FFN_OK) status = detail::sized_as("density_logit", density_logit.size(), 1, units_, true);
         if (status != FFN_OK) return status;
         return detail::told(ffn_stats_units(get(), detail::or_null(positive), detail::or_null(density), detail::or_null(density_logit)));
+    }
+
+    /* Expert by expert, the shared ones behind them, [networks] each: of a layer without experts one; empty: not wanted. */
+    ffn_status_t try_experts(span<std::int64_t> positions, span<double> density = {}, span<std::int64_t> dead_units = {}) const noexcept {
+        ffn_status_t status = detail::sized_as("positions", positions.size(), 1, networks_, true);
+        if (status == FFN_OK) status = detail::sized_as("density", density.size(), 1, networks_, true);
+        if (status == FFN_OK) status = detail::sized_as("dead_units", dead_units.size(), 1, networks_, true);
+        if (status != FFN_OK) return status;
+        return detail::told(ffn_stats_experts(get(), detail::or_null(positions), detail::or_null(density), detail::or_null(dead_units)));
     }
 
     /* The histogram of hidden_density_logit: as many bins as counts has, of equal width over its whole range, or between ascending edges, one more. */
@@ -76,6 +86,9 @@ public:
     void units(span<std::int64_t> positive, span<double> density = {}, span<double> density_logit = {}) const {
         detail::check(try_units(positive, density, density_logit));
     }
+    void experts(span<std::int64_t> positions, span<double> density = {}, span<std::int64_t> dead_units = {}) const {
+        detail::check(try_experts(positions, density, dead_units));
+    }
     void histogram(span<std::int64_t> counts, span<const double> edges = {}) const { detail::check(try_histogram(counts, edges)); }
 #endif
 
@@ -83,11 +96,13 @@ public:
     void adopt(ffn_stats_t *handle) noexcept {
         ffn_stats_info_t info = {};
         owner::reset(handle);
-        d_ff_ = handle && try_info(info) == FFN_OK ? info.d_ff : 0;
+        const bool known = handle && try_info(info) == FFN_OK;
+        units_ = known ? info.units : 0;
+        networks_ = known ? (info.experts > 0 ? info.experts : 1) + (info.d_shared > 0 ? 1 : 0) : 0;
     }
 
 private:
-    std::int64_t d_ff_ = 0;
+    std::int64_t units_ = 0, networks_ = 0;
 };
 
 /* The numbers of a tensor - a weight, a gradient, an update - of any role and strides: try_tensor, tensor_at. */

@@ -41,7 +41,8 @@ static ffn_status_t check_run(const ffn_conv_run_t *run, const ffn_conv_t *conv)
     if ((run->dropout || run->tape) && !(conv->flags & FFN_CONV_TRAINABLE))
         return ffni_fail(FFN_UNSUPPORTED, "%s is given, but the layer was made without FFN_CONV_TRAINABLE", run->tape ? "tape" : "dropout");
     ffn_status_t status = check_dtype("x", run->x_dtype);
-    return status ? status : check_dtype("y", run->y_dtype);
+    if (!status) status = check_dtype("y", run->y_dtype);
+    return status ? status : ffni_stats_check(run->stats, 0, conv->sizes.d_ff, 0, count);
 }
 
 typedef struct call {
@@ -49,6 +50,7 @@ typedef struct call {
     rows_t x, y;
     dropout_t dropout;
     ffn_tape_t *tape;
+    ffn_stats_t *stats;
 } call_t;
 
 static ffn_status_t read_dropout(const ffn_conv_run_t *run, call_t *call) {
@@ -91,7 +93,7 @@ static ffn_status_t read_rows(const ffn_conv_run_t *run, const conv_sizes_t *siz
 
 static ffn_status_t forward(void *argument) {
     call_t *call = argument;
-    return ffni_conv_forward(&call->pass, &call->y, call->tape);
+    return ffni_conv_forward(&call->pass, &call->y, call->tape, call->stats);
 }
 
 /* The tape is the run's from here on. */
@@ -115,7 +117,7 @@ ffn_status_t ffn_conv_run(const ffn_conv_t *conv, ffn_context_t *context, const 
     ffn_status_t status = ffni_struct_read(&run, sizeof run, given, "ffn_conv_run_t");
     if (!status) status = check_run(&run, conv);
     if (status) return status;
-    call_t call = {.pass = {.conv = conv, .count = run.batch * run.length, .length = run.length}, .tape = run.tape};
+    call_t call = {.pass = {.conv = conv, .count = run.batch * run.length, .length = run.length}, .tape = run.tape, .stats = run.stats};
     call.pass.x = &call.x;
     call.pass.dropout = &call.dropout;
     status = read_dropout(&run, &call);

@@ -32,17 +32,6 @@ static ffn_status_t check_run(const ffn_run_t *run, uint32_t residual) {
     return FFN_OK;
 }
 
-/* Counters of a run have 32 bits. */
-static ffn_status_t check_stats(const ffn_layer_t *layer, const ffn_run_t *run) {
-    if (!run->stats) return FFN_OK;
-    if (layer->mixture.experts) return ffni_fail(FFN_UNSUPPORTED, "stats is given, but the layer is a mixture of experts");
-    if (run->stats->d_ff != layer->d_ff)
-        return ffni_fail(FFN_INVALID, "the stats are for a d_ff of %" PRId64 ", the layer has %" PRId64, run->stats->d_ff, layer->d_ff);
-    if (run->batch * run->length > INT32_MAX)
-        return ffni_fail(FFN_INVALID, "the run has %" PRId64 " tokens, with stats it must have at most %" PRId32, run->batch * run->length, INT32_MAX);
-    return FFN_OK;
-}
-
 /* Checks and describes the rows. The run has tokens. */
 static ffn_status_t read_rows(const ffn_layer_t *layer, const ffn_run_t *run, forward_t *forward) {
     int64_t batch = run->batch, length = run->length;
@@ -120,7 +109,7 @@ static void record(const ffn_layer_t *layer, const ffn_run_t *run, const call_t 
 
 static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, const ffn_run_t *run) {
     call_t call = {.forward = {.layer = layer, .stats = run->stats}, .tape = run->tape};
-    ffn_status_t status = check_stats(layer, run);
+    ffn_status_t status = ffni_stats_check(run->stats, layer->mixture.experts, layer->d_ff, layer->shared.d_ff, run->batch * run->length);
     if (!status) status = read_training(layer, run, &call);
     if (!status) status = ffni_moe_read_run(layer, run, &call.moe);
     if (status) return status;
@@ -135,7 +124,7 @@ static ffn_status_t run_layer(const ffn_layer_t *layer, ffn_context_t *context, 
     }
     if (!status && layer->mixture.experts) ffni_moe_write_run(layer, &call.moe);
     if (!status && call.tape) record(layer, run, &call);
-    if (!status && run->stats) run->stats->positions += run->batch * run->length;
+    if (!status && run->stats && !layer->mixture.experts) run->stats->positions[0] += run->batch * run->length; /* a mixture counts by expert */
     return status;
 }
 

@@ -34,8 +34,12 @@ ffn_status_t ffn_stats_merge(ffn_stats_t *stats, const ffn_stats_t *from) {
     if (status) return status;
     if (!from) return ffni_fail(FFN_INVALID, "the stats to add are NULL");
     if (from == stats) return ffni_fail(FFN_INVALID, "the stats to add are the same");
+    if (from->experts != stats->experts)
+        return ffni_fail(FFN_INVALID, "the stats to add are for %" PRId64 " experts, must be for %" PRId64, from->experts, stats->experts);
     if (from->d_ff != stats->d_ff)
         return ffni_fail(FFN_INVALID, "the stats to add are for a d_ff of %" PRId64 ", must be for %" PRId64, from->d_ff, stats->d_ff);
+    if (from->d_shared != stats->d_shared)
+        return ffni_fail(FFN_INVALID, "the stats to add are for a d_shared of %" PRId64 ", must be for %" PRId64, from->d_shared, stats->d_shared);
     ffni_stats_merge(stats, from);
     return FFN_OK;
 }
@@ -54,10 +58,24 @@ ffn_status_t ffn_stats_units(const ffn_stats_t *stats, int64_t *positive, double
     ffn_status_t status = check(stats);
     if (status) return status;
     fpenv_t saved = fpenv_enter();
-    for (int64_t unit = 0; unit < stats->d_ff; unit++) {
+    for (int64_t unit = 0; unit < stats->units; unit++) {
         if (positive) positive[unit] = stats->positive[unit];
         if (density) density[unit] = ffni_stats_density(stats, unit);
         if (density_logit) density_logit[unit] = ffni_stats_density_logit(stats, unit);
+    }
+    fpenv_leave(saved);
+    return FFN_OK;
+}
+
+ffn_status_t ffn_stats_experts(const ffn_stats_t *stats, int64_t *positions, double *density, int64_t *dead_units) {
+    ffn_status_t status = check(stats);
+    if (status) return status;
+    fpenv_t saved = fpenv_enter();
+    for (int64_t network = 0; network < stats->networks; network++) {
+        network_stats_t sum = ffni_stats_network(stats, network);
+        if (positions) positions[network] = stats->positions[network];
+        if (density) density[network] = sum.density;
+        if (dead_units) dead_units[network] = sum.dead_units;
     }
     fpenv_leave(saved);
     return FFN_OK;

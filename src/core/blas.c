@@ -151,9 +151,10 @@ static void project_in(const block_t *block) {
 static void activate_and_count(block_t *block) {
     const ffn_layer_t *layer = block->forward->layer;
     ffn_context_t *context = block->forward->context;
-    const watched_rows_t watched = {.layer = layer, .counts = &block->scratch.counts, .rows = block->rows, .hidden = block->scratch.hidden,
-                                    .bias = layer->gated ? layer->gate_bias : layer->up_bias, .out = block->scratch.hidden,
-                                    .out_stride = layer->hidden_width};
+    const network_t network = ffni_layer_expert(layer, 0);
+    const watched_rows_t watched = {.network = &network, .counts = &block->scratch.counts, .rows = block->rows, .hidden = block->scratch.hidden,
+                                    .hidden_stride = layer->hidden_width, .bias = layer->gated ? layer->gate_bias : layer->up_bias,
+                                    .out = block->scratch.hidden, .out_stride = layer->hidden_width};
     ffni_watch_rows(context, &watched);
     if (layer->norm_slot[FFN_NORM_MID] != FFN_NORM_NONE) ffni_parallel_rows(context, block->rows, layer->d_ff, normalise_hidden_rows, block);
 }
@@ -192,7 +193,7 @@ ffn_status_t ffni_blas_forward(const forward_t *forward) {
         project_down(&block);
         finish(&block);
     }
-    if (forward->stats) ffni_stats_add(forward->stats, &block.scratch.counts);
+    if (forward->stats) ffni_stats_add(forward->stats, 0, forward->layer->d_ff, &block.scratch.counts);
     return FFN_OK;
 }
 

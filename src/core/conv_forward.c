@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "core/parallel.h"
+#include "core/watch.h"
 
 typedef struct scratch {
     float *input;  /* [hidden rows, depth of the first product], where that is not x itself */
@@ -15,12 +16,15 @@ typedef struct scratch {
     float *second; /* [rows, depth of the second product], where that is not the window itself */
     float *value;  /* [rows, width] */
     float *tiles;
+    counts_t counts;
+    uint8_t *counted; /* [hidden rows] */
 } scratch_t;
 
 typedef struct forward_block {
     conv_pass_t pass;
     const rows_t *y;
     ffn_tape_t *tape; /* NULL: none, or it keeps no pre-activations */
+    ffn_stats_t *stats; /* NULL: nothing is counted */
     scratch_t scratch;
     window_t hidden;
     span_t span;
@@ -40,6 +44,8 @@ static scratch_t lay_out(const ffn_conv_t *conv, int64_t count, int64_t rows, ar
     if (ffni_conv_takes_scratch(second)) scratch.second = ffni_arena_take(arena, rows, second->depth * element);
     scratch.value = ffni_arena_take(arena, rows, second->width * element);
     scratch.tiles = ffni_arena_take(arena, maximum(ffni_conv_tiles_size(conv, first, many), ffni_conv_tiles_size(conv, second, rows)), element);
+    scratch.counts = ffni_counts_lay_out(conv->sizes.d_ff, arena);
+    scratch.counted = ffni_arena_take(arena, many, 1);
     return scratch;
 }
 
@@ -93,6 +99,39 @@ static void activate_rows(void *data, int64_t begin, int64_t end) {
     }
 }
 
+/* The same in three passes where activations are counted: what the scale and dropout do goes by rows, counting by columns. */
+static void prepare_rows(void *data, int64_t begin, int64_t end) {
+    const rows_task_t *task = data;
+    const forward_block_t *block = task->block;
+    for (int64_t row = task->first + begin; row < task->first + end; row++)
+        ffni_conv_prepare_hidden(&block->pass, row, block->tape ? kept_row(block, row) : window_row(&block->hidden, row));
+}
+
+static void drop_rows(void *data, int64_t begin, int64_t end) {
+    const rows_task_t *task = data;
+    const forward_block_t *block = task->block;
+    for (int64_t row = task->first + begin; row < task->first + end; row++) ffni_conv_drop_hidden(&block->pass, row, window_row(&block->hidden, row));
+}
+
+static void activate_and_count(rows_task_t *task, int64_t rows) {
+    const forward_block_t *block = task->block;
+    const conv_pass_t *pass = &block->pass;
+    const ffn_conv_t *conv = pass->conv;
+    const network_t network = {.kernels = conv->kernels, .activation = conv->activation, .d_ff = conv->sizes.d_ff};
+    uint8_t *counted = block->scratch.counted;
+    float *act = window_row(&block->hidden, task->first), *hidden = block->tape ? kept_row(block, task->first) : act;
+    for (int64_t i = 0; i < rows; i++) {
+        counted[i] = !ffni_conv_is_padding(pass, task->first + i);
+        block->stats->positions[0] += counted[i];
+    }
+    const watched_rows_t watched = {.network = &network, .counts = &block->scratch.counts, .counted = pass->mask ? counted : NULL, .rows = rows,
+                                    .hidden = hidden, .hidden_stride = block->tape ? network.d_ff : block->hidden.stride,
+                                    .bias = ffni_conv_hidden_bias(pass), .out = act, .out_stride = block->hidden.stride};
+    ffni_parallel_rows(pass->context, rows, network.d_ff, prepare_rows, task);
+    ffni_watch_rows(pass->context, &watched);
+    ffni_parallel_rows(pass->context, rows, network.d_ff, drop_rows, task);
+}
+
 static void finish_rows(void *data, int64_t begin, int64_t end) {
     const rows_task_t *task = data;
     const forward_block_t *block = task->block;
@@ -116,7 +155,8 @@ static void extend_hidden(forward_block_t *block) {
     ffni_conv_multiply(pass, first, rows, input, block->scratch.tiles,
                        block->tape ? kept_row(block, added.begin) : window_row(&block->hidden, added.begin));
     rows_task_t task = {block, added.begin};
-    ffni_parallel_rows(pass->context, rows, first->out, activate_rows, &task);
+    if (block->stats) activate_and_count(&task, rows);
+    else ffni_parallel_rows(pass->context, rows, first->out, activate_rows, &task);
 }
 
 static void run_block(forward_block_t *block) {
@@ -130,7 +170,7 @@ static void run_block(forward_block_t *block) {
     ffni_parallel_rows(pass->context, span_rows(block->span), second->out, finish_rows, &task);
 }
 
-ffn_status_t ffni_conv_forward(const conv_pass_t *pass, const rows_t *y, ffn_tape_t *tape) {
+ffn_status_t ffni_conv_forward(const conv_pass_t *pass, const rows_t *y, ffn_tape_t *tape, ffn_stats_t *stats) {
     const ffn_conv_t *conv = pass->conv;
     int64_t count = pass->count, rows = 0;
     ffn_status_t status = ffni_conv_rows(conv, pass->context, count, most_rows(conv, pass->context), bytes_of, &rows);
@@ -138,11 +178,14 @@ ffn_status_t ffni_conv_forward(const conv_pass_t *pass, const rows_t *y, ffn_tap
     if (!status && tape) status = ffni_tape_make_room(tape, count, conv->sizes.d_ff, 0);
     if (status) return status;
     arena_t arena = {.base = pass->context->scratch};
-    forward_block_t block = {.pass = *pass, .y = y, .tape = tape && tape->hidden ? tape : NULL, .scratch = lay_out(conv, count, rows, &arena)};
+    forward_block_t block = {.pass = *pass, .y = y, .tape = tape && tape->hidden ? tape : NULL, .stats = stats,
+                             .scratch = lay_out(conv, count, rows, &arena)};
     block.hidden = (window_t){.data = block.scratch.hidden, .stride = conv->part[FIRST].width};
+    if (stats) ffni_counts_clear(&block.scratch.counts, conv->sizes.d_ff);
     for (int64_t begin = 0; begin < count; begin += rows) {
         block.span = (span_t){begin, minimum(begin + rows, count)};
         run_block(&block);
     }
+    if (stats) ffni_stats_add(stats, 0, conv->sizes.d_ff, &block.scratch.counts);
     return FFN_OK;
 }

@@ -10,6 +10,13 @@ int64_t ffni_counts_chunks(int64_t d_ff) {
     return (d_ff - 1) / TILE_CHUNK + 1;
 }
 
+int64_t ffni_counts_run(const uint8_t *counted, int64_t row, int64_t most) {
+    int64_t rows = 1;
+    if (!counted) return most;
+    while (rows < most && !counted[row + rows] == !counted[row]) rows++;
+    return rows;
+}
+
 counts_t ffni_counts_lay_out(int64_t d_ff, arena_t *arena) {
     int64_t chunks = ffni_counts_chunks(d_ff);
     counts_t counts;

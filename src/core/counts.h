@@ -14,6 +14,9 @@ typedef struct counts {
 /* Chunks of TILE_CHUNK columns. */
 int64_t ffni_counts_chunks(int64_t d_ff);
 
+/* From `row` on, at most `most` rows that are all counted, or all not. counted [rows]: 0 where a row is not. NULL: all are. */
+int64_t ffni_counts_run(const uint8_t *counted, int64_t row, int64_t most);
+
 counts_t ffni_counts_lay_out(int64_t d_ff, arena_t *arena);
 void ffni_counts_clear(const counts_t *counts, int64_t d_ff);
 

@@ -114,6 +114,17 @@ static inline const float *moe_input(const moe_pass_t *pass, int64_t token) {
 /* The weight of a sorted slot, where it multiplies the expert's input; else 1. */
 float ffni_moe_input_weight(const moe_pass_t *pass, int64_t position);
 
+/* ---------------------------------------------------------------------- Counting */
+
+/* Of rows from `first` on of an expert's, or of the shared ones (MOE_SHARED): 0 where one is padding, which is not counted. NULL: all are counted. */
+const uint8_t *ffni_moe_counted(const moe_pass_t *pass, int64_t expert, int64_t first);
+
+/* Adds what was counted of an expert's columns to the run's stats. */
+void ffni_moe_add_counts(const moe_pass_t *pass, int64_t expert, int64_t column, int64_t columns, const counts_t *counts);
+
+/* Adds the chunk's rows to the positions. */
+void ffni_moe_count_positions(const moe_pass_t *pass);
+
 /* --------------------------------------------------------------------- Engines */
 
 /* The rows of the experts and of the shared ones. Bytes: of the engine's scratch memory. */

@@ -7,6 +7,7 @@
 #include "core/gemm.h"
 #include "core/parallel.h"
 #include "core/tape.h"
+#include "core/watch.h"
 
 /* Rows of a product at the most, as in core/blas.c. */
 enum { BLOCK_ROWS = 512 };
@@ -14,6 +15,7 @@ enum { BLOCK_ROWS = 512 };
 typedef struct place {
     float *input;  /* [rows, d_in] */
     float *hidden; /* [rows, hidden width]; without a tape the activation then lies in the first d_ff of each row */
+    counts_t counts;
 } place_t;
 
 /* Some rows of one network. */
@@ -34,6 +36,7 @@ static place_t lay_out(const ffn_layer_t *layer, int64_t rows, arena_t *arena) {
     place_t place;
     place.input = ffni_arena_take(arena, rows, maximum(layer->sizes.of[EXTENT_EXPERT_IN], layer->shared.d_in) * element);
     place.hidden = ffni_arena_take(arena, rows, hidden * element);
+    place.counts = ffni_counts_lay_out(maximum(layer->d_ff, layer->shared.d_ff), arena);
     return place;
 }
 
@@ -56,19 +59,63 @@ static void gather_rows(void *data, int64_t begin, int64_t end) {
     }
 }
 
+static int64_t hidden_width(const block_t *block) {
+    return block->network.d_ff * (1 + block->network.gated);
+}
+
+static expert_row_t expert_row(const block_t *block, int64_t row) {
+    const moe_pass_t *pass = block->pass;
+    int64_t position = block->first + row, token = block->shared ? position : pass->memory.order[position] / pass->plan.top_k;
+    return (expert_row_t){&block->network, pass->forward->dropout, pass->begin + token, ffni_moe_first_column(pass->layer, block->expert)};
+}
+
+static void normalise_row(const network_t *network, float *act) {
+    if (network->has_norm) network->kernels->normalise[network->norm_kind](&network->norm, network->d_ff, act, act);
+}
+
 static void activate_rows(void *data, int64_t begin, int64_t end) {
     const block_t *block = data;
-    const moe_pass_t *pass = block->pass;
-    const network_t *network = &block->network;
-    int64_t d_ff = network->d_ff, width = d_ff * (1 + network->gated);
     for (int64_t row = begin; row < end; row++) {
-        int64_t position = block->first + row, token = block->shared ? position : pass->memory.order[position] / pass->plan.top_k;
-        const expert_row_t at = {network, pass->forward->dropout, pass->begin + token, ffni_moe_first_column(pass->layer, block->expert)};
-        float *hidden = block->hidden + row * width, *act = block->act + row * block->act_stride;
+        const expert_row_t at = expert_row(block, row);
+        float *hidden = block->hidden + row * hidden_width(block), *act = block->act + row * block->act_stride;
         ffni_expert_drop_hidden(&at, hidden);
         ffni_expert_activate(&at, act, hidden);
-        if (network->has_norm) network->kernels->normalise[network->norm_kind](&network->norm, d_ff, act, act);
+        normalise_row(&block->network, act);
     }
+}
+
+/* The same in three passes where activations are counted: what dropout and the norm do goes by rows, counting by columns. */
+static void drop_hidden_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    for (int64_t row = begin; row < end; row++) {
+        const expert_row_t at = expert_row(block, row);
+        ffni_expert_drop_hidden(&at, block->hidden + row * hidden_width(block));
+    }
+}
+
+static void drop_activated_rows(void *data, int64_t begin, int64_t end) {
+    const block_t *block = data;
+    for (int64_t row = begin; row < end; row++) {
+        const expert_row_t at = expert_row(block, row);
+        float *act = block->act + row * block->act_stride;
+        ffni_expert_drop_activated(&at, act);
+        normalise_row(&block->network, act);
+    }
+}
+
+static void activate_and_count(block_t *block) {
+    const moe_pass_t *pass = block->pass;
+    const network_t *network = &block->network;
+    const counts_t *counts = &block->place.counts;
+    const expert_row_t first = expert_row(block, 0);
+    const watched_rows_t watched = {.network = network, .counts = counts, .counted = ffni_moe_counted(pass, block->expert, block->first), .rows = block->rows,
+                                    .hidden = block->hidden, .hidden_stride = hidden_width(block), .bias = ffni_expert_bias(&first), .out = block->act,
+                                    .out_stride = block->act_stride};
+    if (pass->forward->dropout) ffni_parallel_rows(pass->context, block->rows, network->d_ff, drop_hidden_rows, block);
+    ffni_counts_clear(counts, network->d_ff);
+    ffni_watch_rows(pass->context, &watched);
+    ffni_moe_add_counts(pass, block->expert, 0, network->d_ff, counts);
+    if (pass->forward->dropout || network->has_norm) ffni_parallel_rows(pass->context, block->rows, network->d_ff, drop_activated_rows, block);
 }
 
 static float *output_of(const block_t *block) {
@@ -88,7 +135,7 @@ static void add_bias_rows(void *data, int64_t begin, int64_t end) {
 static void place_hidden(block_t *block) {
     const moe_pass_t *pass = block->pass;
     const ffn_tape_t *tape = pass->forward->tape;
-    int64_t width = block->network.d_ff * (1 + block->network.gated);
+    int64_t width = hidden_width(block);
     block->hidden = block->act = block->place.hidden;
     block->act_stride = width;
     if (!tape || !tape->mixture.hidden) return;
@@ -100,11 +147,12 @@ static void place_hidden(block_t *block) {
 static void run_block(block_t *block) {
     ffn_context_t *context = block->pass->context;
     const network_t *network = &block->network;
-    int64_t width = network->d_ff * (1 + network->gated);
+    int64_t width = hidden_width(block);
     place_hidden(block);
     ffni_parallel_rows(context, block->rows, network->d_in, gather_rows, block);
     ffni_gemm(block->rows, width, network->d_in, block->place.input, network->d_in, network->in_weight, block->hidden);
-    ffni_parallel_rows(context, block->rows, width, activate_rows, block);
+    if (block->pass->forward->stats) activate_and_count(block);
+    else ffni_parallel_rows(context, block->rows, width, activate_rows, block);
     ffni_gemm(block->rows, network->d_out, network->d_ff, block->act, block->act_stride, network->down_weight, output_of(block));
     if (network->down_bias) ffni_parallel_rows(context, block->rows, network->d_out, add_bias_rows, block);
 }

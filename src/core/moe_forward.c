@@ -180,6 +180,7 @@ static void run_chunk(moe_pass_t *pass, int64_t begin, int64_t tokens) {
         ffni_moe_native_experts(pass);
     else
         ffni_moe_blas_experts(pass);
+    if (pass->forward->stats) ffni_moe_count_positions(pass);
     gate_shared(pass);
     int64_t work = layer->d_out * (pass->plan.top_k + 1);
     if (memory->latent) {

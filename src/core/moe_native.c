@@ -11,6 +11,7 @@
 #include "core/parallel.h"
 #include "core/tiling.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 enum {
@@ -48,8 +49,8 @@ typedef struct shared {
 
 typedef struct scratch {
     place_t *own; /* per slot */
-    float *sums;  /* per slot */
-    int64_t sums_step;
+    float *sums;  /* per slot: of a group, and behind them the counters of its columns */
+    int64_t sums_step, counters_at, columns;
     shared_t shared;
 } scratch_t;
 
@@ -58,6 +59,7 @@ typedef struct work {
     scratch_t scratch;
     int64_t slots;
     atomic_int_fast64_t next; /* item */
+    pthread_mutex_t *counting; /* held to add to the stats: an expert's rows may be with two threads */
 } work_t;
 
 /* ---------------------------------------------------------------------- Memory */
@@ -100,8 +102,11 @@ static shared_t lay_out_shared(const ffn_layer_t *layer, const moe_plan_t *plan,
 
 static scratch_t lay_out(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {
     int64_t own_rows = minimum(plan->chunk, OWN_ROWS), rows = plan->slots > 1 ? minimum(plan->chunk, MOE_ROWS_MOST) : own_rows;
-    scratch_t scratch = {.own = ffni_arena_take(arena, plan->slots, sizeof *scratch.own),
-                         .sums_step = ffni_group_sums(layer->kernels, rows)};
+    int64_t sums = ffni_group_sums(layer->kernels, rows), columns = GROUP_PANELS_MOST * layer->kernels->panel_width;
+    arena_t counters = {0};
+    ffni_counts_lay_out(columns, &counters);
+    scratch_t scratch = {.own = ffni_arena_take(arena, plan->slots, sizeof *scratch.own), .counters_at = sums, .columns = columns,
+                         .sums_step = sums + (int64_t)(counters.used / sizeof *scratch.sums)};
     for (int64_t slot = 0; slot < plan->slots; slot++) {
         place_t place = lay_out_place(layer, own_rows, 1, arena);
         if (scratch.own) scratch.own[slot] = place;
@@ -158,19 +163,53 @@ static network_t network_of(const ffn_layer_t *layer, const moe_item_t *item) {
     return item->expert == MOE_SHARED ? layer->shared : ffni_layer_expert(layer, item->expert);
 }
 
+/* ------------------------------------------------------------------ Hidden units */
+
+/* One item, as a thread sees it. */
+typedef struct item_view {
+    const moe_item_t *item;
+    network_t network;
+    tiling_t tiling;
+    place_t place;
+    int64_t in_group, down_group; /* panels */
+} item_view_t;
+
+static void count_hidden(const work_t *work, const item_view_t *view, const float *input, int64_t first, int64_t panels, float *sums) {
+    const network_t *network = &view->network;
+    int64_t width = network->kernels->panel_width, turns = 1 + network->gated, column = first / turns * width;
+    int64_t columns = minimum(panels / turns * width, network->d_ff - column);
+    arena_t arena = {.base = (char *)(sums + work->scratch.counters_at)};
+    const counts_t counts = ffni_counts_lay_out(work->scratch.columns, &arena);
+    hidden_t hidden = view->place.hidden;
+    hidden.counts = &counts, hidden.counts_column = column, hidden.counted = ffni_moe_counted(work->pass, view->item->expert, view->item->first);
+    ffni_counts_clear(&counts, columns);
+    ffni_network_hidden(network, &view->tiling, input, &hidden, first, panels, sums);
+    pthread_mutex_lock(work->counting);
+    ffni_moe_add_counts(work->pass, view->item->expert, column, columns, &counts);
+    pthread_mutex_unlock(work->counting);
+}
+
+/* Of some panels of gate and up. */
+static void compute_hidden(const work_t *work, const item_view_t *view, const float *input, int64_t first, int64_t panels, float *sums) {
+    if (work->pass->forward->stats) count_hidden(work, view, input, first, panels, sums);
+    else ffni_network_hidden(&view->network, &view->tiling, input, &view->place.hidden, first, panels, sums);
+}
+
 /* ------------------------------------------------------- Items of one thread each */
 
-static void run_item(const moe_pass_t *pass, const moe_item_t *item, const place_t *place, float *sums) {
-    network_t network = network_of(pass->layer, item);
-    tiling_t tiling = ffni_tiling_of(network.kernels, item->rows);
-    hidden_t hidden = {.tiled = place->hidden.tiled, .rows = network.has_norm ? place->hidden.rows : NULL};
-    const float *input = gather(pass, item, &network, &tiling, place);
+static void run_item(const work_t *work, const moe_item_t *item, const place_t *place, float *sums) {
+    const moe_pass_t *pass = work->pass;
+    item_view_t view = {.item = item, .network = network_of(pass->layer, item), .place = *place};
+    const network_t *network = &view.network;
+    const tiling_t tiling = view.tiling = ffni_tiling_of(network->kernels, item->rows);
+    if (!network->has_norm) view.place.hidden.rows = NULL;
+    const float *input = gather(pass, item, network, &tiling, place);
     int64_t group = ffni_tiling_group(&tiling);
-    for (int64_t first = 0; first < network.in_panels; first += group)
-        ffni_network_hidden(&network, &tiling, input, &hidden, first, minimum(group, network.in_panels - first), sums);
-    normalise_hidden(&network, &tiling, &hidden);
-    for (int64_t first = 0; first < network.down_panels; first += group)
-        project_down(pass, item, &network, &tiling, &hidden, first, minimum(group, network.down_panels - first), sums);
+    for (int64_t first = 0; first < network->in_panels; first += group)
+        compute_hidden(work, &view, input, first, minimum(group, network->in_panels - first), sums);
+    normalise_hidden(network, &tiling, &view.place.hidden);
+    for (int64_t first = 0; first < network->down_panels; first += group)
+        project_down(pass, item, network, &tiling, &view.place.hidden, first, minimum(group, network->down_panels - first), sums);
 }
 
 static void work_on_items(void *data, int64_t slot) {
@@ -178,19 +217,10 @@ static void work_on_items(void *data, int64_t slot) {
     const moe_pass_t *pass = work->pass;
     int64_t index;
     while ((index = atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed)) < pass->item_count)
-        run_item(pass, &pass->memory.items[index], &work->scratch.own[slot], work->scratch.sums + slot * work->scratch.sums_step);
+        run_item(work, &pass->memory.items[index], &work->scratch.own[slot], work->scratch.sums + slot * work->scratch.sums_step);
 }
 
 /* ------------------------------------------------------ Items that threads share */
-
-/* One item, as the threads that share it see it. */
-typedef struct view_of_item {
-    const moe_item_t *item;
-    network_t network;
-    tiling_t tiling;
-    place_t place;
-    int64_t in_group, down_group; /* panels */
-} item_view_t;
 
 static item_view_t view_item(const work_t *work, int64_t index) {
     const moe_pass_t *pass = work->pass;
@@ -249,8 +279,7 @@ static void hidden_group(const void *data, int64_t group, float *sums) {
     int64_t index = item_of_group(work, HIDDEN, group);
     item_view_t view = view_item(work, index);
     int64_t first = (group - work->scratch.shared.begins[index].group[HIDDEN]) * view.in_group;
-    ffni_network_hidden(&view.network, &view.tiling, gathered(work->pass, &view), &view.place.hidden, first,
-                        minimum(view.in_group, view.network.in_panels - first), sums);
+    compute_hidden(work, &view, gathered(work->pass, &view), first, minimum(view.in_group, view.network.in_panels - first), sums);
 }
 
 static void down_group(const void *data, int64_t group, float *sums) {
@@ -323,18 +352,23 @@ static int64_t useful_slots(const moe_pass_t *pass) {
     return work < SHARED_WORK ? 1 : pass->plan.slots;
 }
 
-void ffni_moe_native_experts(moe_pass_t *pass) {
-    arena_t arena = {.base = pass->memory.engine};
-    work_t work = {.pass = pass, .scratch = lay_out(pass->layer, &pass->plan, &arena)};
-    ffni_moe_dispatch(pass);
-    ffni_moe_cut(pass, OWN_ROWS);
-    if (!pass->item_count) return;
-    work.slots = useful_slots(pass);
-    if (work.scratch.shared.begins && work.slots > 1 && is_better_shared(&work)) {
+static void work_on_chunk(moe_pass_t *pass, work_t *work) {
+    work->slots = useful_slots(pass);
+    if (work->scratch.shared.begins && work->slots > 1 && is_better_shared(work)) {
         ffni_moe_cut(pass, MOE_ROWS_MOST);
-        share_items(&work);
+        share_items(work);
         return;
     }
-    atomic_init(&work.next, 0);
-    ffni_parallel_slots(pass->context, minimum(work.slots, pass->item_count), work_on_items, &work);
+    atomic_init(&work->next, 0);
+    ffni_parallel_slots(pass->context, minimum(work->slots, pass->item_count), work_on_items, work);
+}
+
+void ffni_moe_native_experts(moe_pass_t *pass) {
+    pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+    arena_t arena = {.base = pass->memory.engine};
+    work_t work = {.pass = pass, .scratch = lay_out(pass->layer, &pass->plan, &arena), .counting = &counting};
+    ffni_moe_dispatch(pass);
+    ffni_moe_cut(pass, OWN_ROWS);
+    if (pass->item_count) work_on_chunk(pass, &work);
+    pthread_mutex_destroy(&counting);
 }

@@ -215,7 +215,7 @@ ffn_status_t ffni_native_forward(const forward_t *forward) {
     ffni_parallel_slots(forward->context, workers, work_on_blocks, &run);
     for (int64_t slot = 0; forward->stats && slot < workers; slot++) {
         scratch_t scratch = scratch_of(&run, slot);
-        ffni_stats_add(forward->stats, &scratch.counts);
+        ffni_stats_add(forward->stats, 0, forward->layer->d_ff, &scratch.counts);
     }
     return FFN_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 
+/* A tile without its sums. */
 static activation_tile_t activation_tile(const network_t *network, const tiling_t *tiling, const hidden_t *hidden, int64_t tile, int64_t column,
                                          int64_t columns) {
     int64_t start = ffni_tile_start(tiling, tile), rows = ffni_tile_rows(tiling, tile);
@@ -18,21 +19,39 @@ static activation_tile_t activation_tile(const network_t *network, const tiling_
         at.out_row = TILE_CHUNK, at.out_chunk = TILE_CHUNK * rows;
     }
     if (hidden->counts) {
-        at.positive = hidden->counts->positive + column;
-        at.activity = &hidden->counts->activity[column / TILE_CHUNK];
+        at.positive = hidden->counts->positive + (column - hidden->counts_column);
+        at.activity = &hidden->counts->activity[(column - hidden->counts_column) / TILE_CHUNK];
     }
     return at;
 }
 
-static activate_tile_fn *activation_of(const network_t *network, const hidden_t *hidden) {
+activate_tile_fn *ffni_network_activation(const network_t *network, int is_counted) {
     const kernel_table_t *kernels = network->kernels;
-    if (hidden->counts) return network->gated ? kernels->watch_gated_tile : kernels->watch_tile;
+    if (is_counted) return network->gated ? kernels->watch_gated_tile : kernels->watch_tile;
     return network->gated ? kernels->activate_gated_tile : kernels->activate_tile;
 }
 
+/* Rows of a tile that are alike, counted or not, go together. `first`: its first row. */
+static void activate_tile(const network_t *network, const hidden_t *hidden, int64_t first, activation_tile_t at) {
+    int64_t rows = at.rows, run;
+    if (!hidden->counts) {
+        ffni_network_activation(network, 0)(&network->activation, &at);
+        return;
+    }
+    for (int64_t row = 0; row < rows; row += run) {
+        run = ffni_counts_run(hidden->counted, first + row, rows - row);
+        at.rows = run;
+        ffni_network_activation(network, !hidden->counted || hidden->counted[first + row])(&network->activation, &at);
+        at.sums += run * at.sums_step;
+        at.out += run * at.out_row;
+    }
+}
+
 /* The weights have driven the counters out of the near caches: they come back while the group is multiplied. */
-static void fetch_counters(const counts_t *counts, int64_t column, int64_t columns) {
+static void fetch_counters(const hidden_t *hidden, int64_t column, int64_t columns) {
+    const counts_t *counts = hidden->counts;
     if (!counts) return;
+    column -= hidden->counts_column;
     for (int64_t c = column; c < column + columns; c += TILE_CHUNK) __builtin_prefetch(&counts->positive[c], 1);
     __builtin_prefetch(&counts->activity[column / TILE_CHUNK], 1);
 }
@@ -41,14 +60,13 @@ void ffni_network_hidden(const network_t *network, const tiling_t *tiling, const
                          float *sums) {
     int64_t width = network->kernels->panel_width, turns = 1 + network->gated;
     int64_t column = first / turns * width, columns = minimum(panels / turns * width, network->d_ff - column);
-    activate_tile_fn *activate = activation_of(network, hidden);
-    fetch_counters(hidden->counts, column, columns);
+    fetch_counters(hidden, column, columns);
     ffni_multiply(tiling, input, network->d_in, network->in_weight + first * width * network->d_in, panels, sums);
     for (int64_t tile = 0; tile < tiling->tiles; tile++) {
         activation_tile_t at = activation_tile(network, tiling, hidden, tile, column, columns);
         at.sums = sums + ffni_tile_start(tiling, tile) * panels * width;
         at.sums_step = panels * width;
-        activate(&network->activation, &at);
+        activate_tile(network, hidden, ffni_tile_start(tiling, tile), at);
     }
 }
 

@@ -25,12 +25,17 @@ typedef struct hidden {
     float *tiled; /* [rows, d_ff] in tiles */
     float *rows;  /* [rows, d_ff], where a norm needs whole rows first; else NULL */
     const counts_t *counts; /* what the activations add to; NULL: they are not counted */
+    int64_t counts_column;  /* of the first counter: a multiple of TILE_CHUNK */
+    const uint8_t *counted; /* [rows]: 0 where a row is not. NULL: all are */
 } hidden_t;
 
 /* The hidden units of `panels` panels of gate and up from `first` on, both whole pairs in a gated network. `input` is the block in tiles. `sums` has
  * room for rows * panels * panel_width. */
 void ffni_network_hidden(const network_t *network, const tiling_t *tiling, const float *input, const hidden_t *hidden, int64_t first, int64_t panels,
                          float *sums);
+
+/* The kernel that activates a tile, and counts if it is wanted. */
+activate_tile_fn *ffni_network_activation(const network_t *network, int is_counted);
 
 /* Norm MID of a tile, into tiles. */
 void ffni_network_normalise_tile(const network_t *network, const tiling_t *tiling, const hidden_t *hidden, int64_t tile);

@@ -14,7 +14,6 @@
 enum {
     DEPTH_BLOCK = 1024, /* of a panel, when several tiles read it: 128 kB at the widest */
     GROUP_SUMS = 4096,  /* of a group of panels, which its epilogue reads again: 16 kB */
-    GROUP_PANELS_MOST = 32,
     AHEAD_BYTES = 4096, /* distance of a single pass's prefetch within each panel */
     FAR_BYTES = 12288,  /* likewise, to the second-level cache */
     AHEAD_ROWS = 3      /* fewer rows than this keep up with the hardware's own prefetching */

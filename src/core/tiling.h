@@ -21,7 +21,7 @@ int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile);
 
 /* Panels whose sums are worked on together: an epilogue follows each such group. As many as leave the sums in the nearest cache, but these at the
  * least. Even: gate and up take turns. */
-enum { GROUP_PANELS_LEAST = 8 };
+enum { GROUP_PANELS_LEAST = 8, GROUP_PANELS_MOST = 32 };
 int64_t ffni_tiling_group(const tiling_t *tiling);
 
 /* Elements of the sums of a group, for blocks of up to `rows` rows. */

@@ -79,8 +79,9 @@ static void drop_activated_rows(void *data, int64_t begin, int64_t end) {
 static void activate_and_count(pass_t *pass) {
     const training_block_t *block = &pass->block;
     const ffn_layer_t *layer = block->layer;
-    const watched_rows_t watched = {.layer = layer, .counts = &pass->scratch.counts, .rows = block->rows, .hidden = pass->hidden,
-                                    .bias = ffni_training_bias(block, layer->gated ? layer->gate_bias : layer->up_bias), .out = pass->act,
+    const network_t network = ffni_layer_expert(layer, 0);
+    const watched_rows_t watched = {.network = &network, .counts = &pass->scratch.counts, .rows = block->rows, .hidden = pass->hidden,
+                                    .hidden_stride = layer->hidden_width, .bias = ffni_training_bias(block, layer->gated ? layer->gate_bias : layer->up_bias), .out = pass->act,
                                     .out_stride = pass->act_stride};
     int drops = ffni_dropout_acts(block->dropout, FFN_DROPOUT_ACTIVATION) || ffni_dropout_acts(block->dropout, FFN_DROPOUT_HIDDEN);
     if (ffni_dropout_acts(block->dropout, FFN_DROPOUT_PRE_ACTIVATION))
@@ -179,7 +180,7 @@ ffn_status_t ffni_training_forward(const forward_t *forward, const dropout_t *dr
     ffni_parallel_slots(forward->context, plan.slots, work_on_blocks, &run);
     for (int64_t slot = 0; forward->stats && slot < plan.slots; slot++) {
         scratch_t scratch = scratch_of(&run, slot);
-        ffni_stats_add(forward->stats, &scratch.counts);
+        ffni_stats_add(forward->stats, 0, layer->d_ff, &scratch.counts);
     }
     return FFN_OK;
 }

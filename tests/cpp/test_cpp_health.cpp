@@ -125,6 +125,23 @@ TEST_CASE("a tensor's numbers are looked at through its strides") {
     CHECK(ffn::try_tensor_health(health, ffn::tensor_at(FFN_ROLE_UP_BIAS, nullptr, {3})) == FFN_INVALID);
 }
 
+TEST_CASE("stats of mixtures have a place for every unit and every expert") {
+    ffn::stats_options options;
+    options.d_ff = 3, options.experts = 2, options.d_shared = 5;
+    ffn::stats stats;
+    CHECK(stats.try_create(options) == FFN_OK);
+    std::vector<std::int64_t> positive(11, 7), positions(3, 7), dead(3, 7);
+    CHECK(stats.try_units(positive) == FFN_OK);
+    CHECK((positive[0] == 0 && positive[10] == 0));
+    std::vector<double> share(3);
+    CHECK(stats.try_experts(positions, share, dead) == FFN_OK);
+    CHECK((positions[2] == 0 && dead[2] == 0 && std::isnan(share[2])));
+    CHECK(stats.try_units(ffn::span<std::int64_t>(positive.data(), 3)) == FFN_INVALID);
+    CHECK(stats.try_experts(ffn::span<std::int64_t>(positions.data(), 2)) == FFN_INVALID);
+    CHECK(stats.try_experts({}, ffn::span<double>(share.data(), 2)) == FFN_INVALID);
+    CHECK(stats.try_experts({}, {}, ffn::span<std::int64_t>(dead.data(), 2)) == FFN_INVALID);
+}
+
 TEST_CASE("names of activations, and the width of gated layers") {
     std::uint32_t activation = 0;
     std::int64_t gated = 0;

@@ -70,6 +70,7 @@ class ConvRun(Sized):
         ("y_dtype", c_uint32),
         ("dropout", POINTER(Dropout)),
         ("tape", c_void_p),
+        ("stats", c_void_p),
     ]
 
 

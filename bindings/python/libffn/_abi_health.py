@@ -15,6 +15,8 @@ class StatsOptions(Sized):
         ("flags", c_uint32),
         ("d_ff", c_int64),
         ("allocator", POINTER(Allocator)),
+        ("experts", c_int64),
+        ("d_shared", c_int64),
     ]
 
 
@@ -30,6 +32,11 @@ class StatsInfo(Sized):
         ("density", c_double),
         ("mean", c_double),
         ("largest", c_double),
+        ("experts", c_int64),
+        ("d_shared", c_int64),
+        ("units", c_int64),
+        ("activations", c_int64),
+        ("unseen_units", c_int64),
     ]
 
 
@@ -58,6 +65,7 @@ FUNCTIONS: Functions = {
     "ffn_stats_merge": (status, handle, handle),
     "ffn_stats_info": (status, handle, POINTER(StatsInfo)),
     "ffn_stats_units": (status, handle, c_void_p, c_void_p, c_void_p),
+    "ffn_stats_experts": (status, handle, c_void_p, c_void_p, c_void_p),
     "ffn_stats_histogram": (status, handle, c_int64, c_void_p, c_void_p),
     "ffn_tensor_health": (status, handle, POINTER(Tensor), POINTER(TensorHealth)),
     "ffn_update_ratio": (status, handle, POINTER(Tensor), POINTER(Tensor), POINTER(c_double)),

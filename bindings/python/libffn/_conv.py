@@ -2,6 +2,7 @@
 """The feed-forward layer whose products reach along the sequence."""
 from __future__ import annotations
 
+from contextlib import nullcontext
 from ctypes import byref, pointer
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Union
@@ -13,6 +14,7 @@ from ._arrays import F32, ArrayLike, Float32, address, as_float32, as_mask, as_t
 from ._context import INT64, Allocator, Context, context_for, integer, number
 from ._errors import InvalidError, check
 from ._handles import Handle
+from ._health import Stats
 from ._native import lib
 from ._tensors import ROLES, activation_id, known, member, views, writable
 from ._training import Dropout, Tape, run_backward
@@ -135,6 +137,7 @@ class Conv(Handle):
         mask: Optional[ArrayLike] = None,
         dropout: Optional[Dropout] = None,
         tape: Optional[Tape] = None,
+        stats: Optional[Stats] = None,
         threads: Optional[int] = None,
         context: Optional[Context] = None,
     ) -> Any:
@@ -143,14 +146,13 @@ class Conv(Handle):
         x        [..., length, d_model], float32, read where it lies if its rows are dense and the sequences one stride apart; else copied
         out      [..., length, d_out], float32: written, and given back. It must not be x. Without it: a new array
         mask     [..., length], bool or uint8: 0 where the position is padding
+        stats    a Stats(d_ff) that counts what the hidden units do at the positions that are no padding
         dropout, tape, threads, context   as those of a libffn.Layer's call; the tape borrows the mask too
 
         Raises InvalidError, UnsupportedError, NoMemoryError, BusyError, as a libffn.Layer's call."""
         context = context_for(threads, context)
-        if tape is None:
-            return self._run(x, out, mask, dropout, None, None, context)
-        with tape._lent() as handle:
-            return self._run(x, out, mask, dropout, tape, handle, context)
+        with nullcontext() if tape is None else tape._lent() as handle, nullcontext() if stats is None else stats._lent() as stats_handle:
+            return self._run(x, out, mask, dropout, tape, handle, stats_handle, context)
 
     def _run(
         self,
@@ -160,6 +162,7 @@ class Conv(Handle):
         dropout: Optional[Dropout],
         tape: Optional[Tape],
         tape_handle: Optional[int],
+        stats_handle: Optional[int],
         context: Optional[Context],
     ) -> Any:
         rows = as_float32(x, "x")
@@ -177,7 +180,7 @@ class Conv(Handle):
             rows, written = np.array(rows, F32, order="C"), np.empty((*leading, self._d_out), F32)
             found = find_sequences([rows, written])
         assert found is not None
-        run = _abi.ConvRun(batch=found.batch, length=found.length, x=address(rows), y=address(written), mask=optional(padding), tape=tape_handle)
+        run = _abi.ConvRun(batch=found.batch, length=found.length, x=address(rows), y=address(written), mask=optional(padding), tape=tape_handle, stats=stats_handle)
         run.x_stride[:], run.y_stride[:] = found.strides
         if dropout is not None:
             run.dropout = pointer(dropout._struct())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctypes import byref, c_double
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +24,18 @@ LOGIT_RANGE = (float(np.log(np.exp(-10)) - np.log(1 + np.exp(-10))), float(np.lo
 class StatsInfo:
     """What all units of a layer did: Stats.info.
 
-    d_ff        hidden units
-    positions   rows counted so far
-    positive    activations > 0, of positions * d_ff
-    non_finite  activations that are infinite or NaN
-    dead_units  units that were never > 0
-    density     positive / (positions * d_ff); NaN without a position
-    mean        of |activation|, over the finite ones; NaN if there is none
-    largest     |activation|, of the finite ones; 0 if there is none"""
+    d_ff          hidden units, of a mixture those of each expert
+    positions     rows counted so far; of a mixture of all experts, and of the shared ones, together
+    positive      activations > 0
+    non_finite    activations that are infinite or NaN
+    dead_units    units that were never > 0, and had a position
+    density       positive / activations; NaN without a position
+    mean          of |activation|, over the finite ones; NaN if there is none
+    largest       |activation|, of the finite ones; 0 if there is none
+    experts       of a mixture, 0 of a layer; d_shared: hidden width of its shared experts
+    units         all of them: d_ff, or experts * d_ff + d_shared
+    activations   counted so far: for each unit its positions
+    unseen_units  units that had no position: of experts that no token came to"""
 
     d_ff: int
     positions: int
@@ -41,6 +45,11 @@ class StatsInfo:
     density: float
     mean: float
     largest: float
+    experts: int
+    d_shared: int
+    units: int
+    activations: int
+    unseen_units: int
 
 
 class Stats(SingleHandle):
@@ -53,8 +62,13 @@ class Stats(SingleHandle):
 
     A unit's activation at a row is act(W_up x + b_up), or with a gate act(W_gate x + b_gate), before the product with the other branch; after dropout
     before the activation, and before every other. The counts are exact, whatever the threads and the order of calls; y has the same bits as without.
+    A Conv counts its first convolution's, where the mask is not 0. In a mixture unit j of expert e is number e * d_ff + j, unit j of the shared experts
+    experts * d_ff + j, and each is judged by the tokens that its expert computed: those of an expert without tokens are unseen, not dead.
 
-    d_ff       hidden units of the layers that it will count for
+    d_ff       hidden units of the layers that it will count for, of mixtures those of each expert
+    experts    of mixtures; 0: of layers without
+    d_shared   of mixtures: hidden units of the shared experts. Stats(info.d_ff, experts=info.experts, d_shared=info.d_shared) with info = layer.info fits
+               every layer
     allocator  an Allocator for its memory
 
     One call at a time: a second one at once gets BusyError. Threads that run a layer at once have a Stats each, and merge adds them up.
@@ -63,10 +77,16 @@ class Stats(SingleHandle):
     _free, _instead = lib.ffn_stats_free, "send what is read from it"
     _busy = "the stats are inside another call"
 
-    def __init__(self, d_ff: int, *, allocator: Optional[Allocator] = None) -> None:
-        options = _abi.StatsOptions(d_ff=integer(d_ff, "d_ff", INT64), allocator=allocator and allocator._pointer)
-        self._d_ff = int(options.d_ff)
+    def __init__(self, d_ff: int, *, experts: int = 0, d_shared: int = 0, allocator: Optional[Allocator] = None) -> None:
+        options = _abi.StatsOptions(
+            d_ff=integer(d_ff, "d_ff", INT64),
+            allocator=allocator and allocator._pointer,
+            experts=integer(experts, "experts", INT64),
+            d_shared=integer(d_shared, "d_shared", INT64),
+        )
         self._own(lambda made: check(lib.ffn_stats_create(byref(options), made)), allocator)
+        self._units_shape = self.info.units
+        self._experts_shape = max(1, int(options.experts)) + int(options.d_shared > 0)
 
     @property
     def info(self) -> StatsInfo:
@@ -76,33 +96,53 @@ class Stats(SingleHandle):
             check(lib.ffn_stats_info(handle, byref(info)))
         return StatsInfo(**{name: getattr(info, name) for name in StatsInfo.__dataclass_fields__})
 
-    def _units(self, which: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        made = np.empty(self._d_ff, dtype)
+    def _read(self, function: Callable[..., Any], which: int, made: npt.NDArray[Any]) -> npt.NDArray[Any]:
         places: list[Optional[int]] = [None, None, None]
         places[which] = address(made)
         with self._lent() as handle:
-            check(lib.ffn_stats_units(handle, *places))
+            check(function(handle, *places))
         return made
+
+    def _units(self, which: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return self._read(lib.ffn_stats_units, which, np.empty(self._units_shape, dtype))
+
+    def _experts(self, which: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return self._read(lib.ffn_stats_experts, which, np.empty(self._experts_shape, dtype))
 
     @property
     def positive(self) -> npt.NDArray[np.int64]:
-        """[d_ff]: the rows where each unit was > 0."""
+        """[info.units]: the rows where each unit was > 0."""
         return self._units(0, np.int64)
 
     @property
     def density(self) -> npt.NDArray[np.float64]:
-        """[d_ff]: the share of rows where each unit was > 0; NaN without a row."""
+        """[info.units]: the share of rows where each unit was > 0; NaN without a row."""
         return self._units(1, np.float64)
 
     @property
     def density_logit(self) -> npt.NDArray[np.float64]:
-        """[d_ff]: log(f + e^-10) - log(1 - f + e^-10) of each unit's density f, tensor2tensor's hidden_density_logit: -10 is dead, 10 always on."""
+        """[info.units]: log(f + e^-10) - log(1 - f + e^-10) of each unit's density f, tensor2tensor's hidden_density_logit: -10 is dead, 10 always on."""
         return self._units(2, np.float64)
+
+    @property
+    def expert_positions(self) -> npt.NDArray[np.int64]:
+        """[experts, and one more for the shared ones]: the tokens that each expert computed. Of a layer without experts: [1]."""
+        return self._experts(0, np.int64)
+
+    @property
+    def expert_density(self) -> npt.NDArray[np.float64]:
+        """Likewise the share of each expert's activations that are > 0; NaN without a token."""
+        return self._experts(1, np.float64)
+
+    @property
+    def expert_dead_units(self) -> npt.NDArray[np.int64]:
+        """Likewise each expert's dead units; 0 without a token."""
+        return self._experts(2, np.int64)
 
     def histogram(self, bins: Union[int, ArrayLike] = 40) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """The histogram of density_logit, as numpy.histogram gives it: units by bin, and the edges.
 
-        bins  a number of bins of equal width over the whole range, in which every unit is; or ascending edges, infinite ones too, outside of which
+        bins  a number of bins of equal width over the whole range, in which every unit is that had a row; or ascending edges, infinite ones too, outside of which
               units count nowhere"""
         given = np.ndim(bins) > 0
         edges = np.array(bins, np.float64) if given else np.linspace(*LOGIT_RANGE, integer(bins, "bins", 2**20) + 1)
@@ -119,7 +159,7 @@ class Stats(SingleHandle):
             check(lib.ffn_stats_reset(handle))
 
     def merge(self, other: Stats) -> None:
-        """Adds what another Stats of the same d_ff has counted. Raises InvalidError, BusyError."""
+        """Adds what another Stats of the same d_ff, experts and d_shared has counted. Raises InvalidError, BusyError."""
         if other is self:
             raise InvalidError("the stats to add are the same")
         with self._lent() as handle, other._lent() as added:

@@ -12,7 +12,7 @@ use crate::{
     allocator,
     constants::{constants, flags},
     error::check,
-    sys, Activation, Allocator, Backward, Context, Dropout, Engine, Error, Isa, Result, Role,
+    sys, Activation, Allocator, Backward, Context, Dropout, Engine, Error, Isa, Result, Role, Stats,
 };
 use crate::{Tape, Tensor, TensorMut};
 
@@ -276,13 +276,14 @@ pub struct ConvRun<'x, 'y> {
     y: &'y mut [f32],
     mask: Option<&'x [u8]>,
     dropout: Option<&'x Dropout>,
+    stats: Option<&'y mut Stats>,
     batch: usize,
 }
 
 impl<'x, 'y> ConvRun<'x, 'y> {
     /// `batch` sequences, from x \[batch, length, d_model\] to y \[batch, length, d_out\].
     pub fn new(batch: usize, x: &'x [f32], y: &'y mut [f32]) -> Self {
-        ConvRun { x, y, mask: None, dropout: None, batch }
+        ConvRun { x, y, mask: None, dropout: None, stats: None, batch }
     }
 
     /// \[batch, length\]: 0 where the position is padding.
@@ -294,6 +295,12 @@ impl<'x, 'y> ConvRun<'x, 'y> {
     /// Dropout, of a trainable one.
     pub fn dropout(mut self, dropout: &'x Dropout) -> Self {
         self.dropout = Some(dropout);
+        self
+    }
+
+    /// Counts what the hidden units do at the positions that are no padding.
+    pub fn stats(mut self, stats: &'y mut Stats) -> Self {
+        self.stats = Some(stats);
         self
     }
 
@@ -313,6 +320,7 @@ impl<'x, 'y> ConvRun<'x, 'y> {
             y: self.y.as_mut_ptr().cast(),
             mask: pointer(self.mask),
             dropout: self.dropout.map_or(null(), |dropout| dropout.raw()),
+            stats: self.stats.map_or(null_mut(), Stats::as_mut_ptr),
             ..Default::default()
         })
     }

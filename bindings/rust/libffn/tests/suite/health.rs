@@ -1,8 +1,12 @@
 //! Counts of hidden units and health of tensors against float64.
 use std::sync::Arc;
 
+use libffn::moe::{Dispatch, Mixture, Routing};
 use libffn::{tensor_health, tensor_health_in, update_ratio, update_ratio_in};
-use libffn::{Activation, Context, ContextOptions, Error, Layer, LayerFlags, LayerOptions, Role, Run, Stats, Status, Tape, TapeOptions, Tensor};
+use libffn::{
+    Activation, Context, ContextOptions, Conv, ConvOptions, ConvPadding, ConvRun, Error, Layer, LayerFlags, LayerOptions, Role, Run, Stats, Status,
+    Tape, TapeOptions, Tensor,
+};
 
 use crate::reference::{bits, numbers};
 
@@ -131,4 +135,73 @@ fn health_of_tensors_is_that_of_float64() {
     assert_eq!(update_ratio(&whole(&before), &columns).unwrap_err().status(), Status::INVALID);
     before[5] = f32::NAN;
     assert!(tensor_health(&whole(&before)).unwrap().norm.is_nan());
+}
+
+#[test]
+fn a_convolution_counts_what_is_no_padding() {
+    let (length, kernel) = (13, 3);
+    let (up, down) = (numbers(1, D_FF * D_MODEL * kernel, 1.0), numbers(2, D_MODEL * D_FF, 1.0));
+    let tensors =
+        [Tensor::new(Role::UP_WEIGHT, &up, &[D_FF, D_MODEL, kernel]).unwrap(), Tensor::new(Role::DOWN_WEIGHT, &down, &[D_MODEL, D_FF]).unwrap()];
+    let conv = Conv::new(None, ConvOptions::new(Activation::RELU).padding(ConvPadding::LEFT), &tensors).unwrap();
+    let (x, mut y, mut plain) = (numbers(3, 2 * length * D_MODEL, 1.0), vec![0.0; 2 * length * D_MODEL], vec![0.0; 2 * length * D_MODEL]);
+    let mask: Vec<u8> = (0..2 * length).map(|t| u8::from(t < length || t < length + 4)).collect();
+    let mut stats = Stats::new(D_FF).unwrap();
+    conv.run(None, ConvRun::new(2, &x, &mut plain).mask(&mask)).unwrap();
+    conv.run(None, ConvRun::new(2, &x, &mut y).mask(&mask).stats(&mut stats)).unwrap();
+    assert_eq!(bits(&y), bits(&plain));
+    let mut expected = vec![0; D_FF];
+    for t in (0..2 * length).filter(|&t| mask[t] != 0) {
+        for (unit, count) in expected.iter_mut().enumerate() {
+            let mut z = 0.0;
+            for j in (0..kernel).filter(|&j| t % length + j >= kernel - 1) {
+                let row = &x[(t + j + 1 - kernel) * D_MODEL..];
+                z += (0..D_MODEL).map(|i| f64::from(up[(unit * D_MODEL + i) * kernel + j]) * f64::from(row[i])).sum::<f64>();
+            }
+            *count += i64::from(z > 0.0);
+        }
+    }
+    assert_eq!(stats.positive(), expected);
+    assert_eq!(stats.info().positions, length as i64 + 4);
+    let mut other = Stats::new(D_FF + 1).unwrap();
+    let error = conv.run(None, ConvRun::new(2, &x, &mut y).stats(&mut other)).unwrap_err();
+    assert_eq!(error.message(), "the stats are for a d_ff of 22, the layer has 21");
+}
+
+#[test]
+fn a_mixture_counts_by_expert() {
+    let (experts, shared) = (3, 5);
+    let (up, down) = (numbers(1, experts * D_FF * D_MODEL, 1.0), numbers(2, experts * D_FF * D_MODEL, 1.0));
+    let (shared_up, shared_down) = (numbers(3, shared * D_MODEL, 1.0), numbers(4, shared * D_MODEL, 1.0));
+    let tensors = [
+        Tensor::new(Role::UP_WEIGHT, &up, &[experts, D_FF, D_MODEL]).unwrap(),
+        Tensor::new(Role::DOWN_WEIGHT, &down, &[experts, D_MODEL, D_FF]).unwrap(),
+        Tensor::new(Role::SHARED_UP_WEIGHT, &shared_up, &[shared, D_MODEL]).unwrap(),
+        Tensor::new(Role::SHARED_DOWN_WEIGHT, &shared_down, &[D_MODEL, shared]).unwrap(),
+    ];
+    let layer = Layer::new(LayerOptions::new().activation(Activation::RELU).moe(&Mixture::new(1)), &tensors).unwrap();
+    let (x, mut y) = (numbers(5, ROWS * D_MODEL, 1.0), vec![0.0; ROWS * D_MODEL]);
+    let mut ids: Vec<i32> = (0..ROWS).map(|t| if t % 3 == 0 { 2 } else { 0 }).collect(); // none to expert 1
+    let mut weights = vec![1.0; ROWS];
+    let mut stats = Stats::of_mixture(D_FF, experts, shared).unwrap();
+    let routing = Routing::new(experts, 1, &mut ids, &mut weights).unwrap();
+    layer.run(Run::new(&x, &mut y).moe(Dispatch::new().routing(&routing)).stats(&mut stats)).unwrap();
+    let on = |w: &[f32], x: &[f32]| i64::from(w.iter().zip(x).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>() > 0.0);
+    let rows: Vec<_> = x.chunks(D_MODEL).collect();
+    let seen = |e: usize| rows.iter().enumerate().filter(move |(t, _)| (if t % 3 == 0 { 2 } else { 0 }) == e).map(|(_, x)| *x);
+    let routed = (0..experts).flat_map(|e| (0..D_FF).map(move |j| (e, j)));
+    let mut expected: Vec<i64> = routed.map(|(e, j)| seen(e).map(|x| on(&up[(e * D_FF + j) * D_MODEL..][..D_MODEL], x)).sum()).collect();
+    expected.extend(shared_up.chunks(D_MODEL).map(|w| rows.iter().map(|x| on(w, x)).sum::<i64>()));
+    assert_eq!(stats.positive(), expected);
+    let positions = stats.expert_positions();
+    assert_eq!(positions, [24, 0, 13, 37]);
+    let density = stats.expert_density();
+    assert!(density[1].is_nan() && density[2] == expected[2 * D_FF..3 * D_FF].iter().sum::<i64>() as f64 / (13.0 * D_FF as f64));
+    assert_eq!(stats.expert_dead_units()[0], expected[..D_FF].iter().filter(|&&n| n == 0).count() as i64);
+    let info = stats.info();
+    assert_eq!((info.units, info.unseen_units, info.experts, info.d_shared), (3 * D_FF + 5, D_FF as i64, 3, 5));
+    assert_eq!(info.activations, (37 * D_FF + 37 * 5) as i64);
+    let error = layer.run(Run::new(&x, &mut y).moe(Dispatch::new().routing(&routing)).stats(&mut Stats::new(D_FF).unwrap())).unwrap_err();
+    assert_eq!(error.message(), "the stats are for 0 experts, the layer has 3");
+    assert_eq!(Stats::of_mixture(D_FF, 0, 3).unwrap_err().message(), "d_shared of the stats is 3, but experts is 0");
 }
