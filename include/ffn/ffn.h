@@ -955,7 +955,7 @@ typedef struct ffn_moe_second_options {
     float threshold;      /* > 0, finite, with THRESHOLD and RANDOM; else 0 */
     uint64_t seed;        /* of RANDOM and SAMPLED, as in ffn_init_options_t */
     uint64_t stream;      /* 0 to 2^32 - 1: which layer and step. Streams with different numbers are independent */
-    int64_t first_token;  /* 0 to 2^54 - 2^31: the number of the first token, where a batch is routed in parts */
+    int64_t first_token;  /* 0 to 2^63 / FFN_MOE_EXPERTS_MOST - 2^31: the number of the first token, where a batch is routed in parts */
 } ffn_moe_second_options_t;
 
 /* Applies a policy. NONE, THRESHOLD, RANDOM: the second choices that are not kept become FFN_MOE_NO_EXPERT with weight 0; first choices and weights
