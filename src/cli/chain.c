@@ -79,16 +79,11 @@ int chain_fit(chain_t *chain, const char *input_path, int64_t columns, int64_t r
     return chain->a && chain->b ? EXIT_FINE : complain_memory();
 }
 
-static ffn_status_t run_step(step_t *step, ffn_context_t *context, int64_t rows, const float *x, float *y) {
-    const ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = rows, .x = x, .y = y, .stats = step->stats};
-    return step->stats ? ffn_layer_run(step->layer, context, &run) : load_run(&step->load, step->layer, context, rows, x, y);
-}
-
 int chain_run(chain_t *chain, ffn_context_t *context, int64_t rows) {
     for (int64_t i = 0; i < chain->count; i++) {
         step_t *step = &chain->step[i];
         double start = seconds_now();
-        if (run_step(step, context, rows, chain->a, chain->b))
+        if (load_run(&step->load, step->layer, context, step->stats, rows, chain->a, chain->b))
             return complain("layer %" PRId64 ": %s", step->number, ffn_last_error());
         step->seconds += seconds_now() - start;
         if (chain->each) continue;
@@ -111,8 +106,8 @@ void chain_free(chain_t *chain) {
     *chain = (chain_t){0};
 }
 
-void step_print_load(const step_t *step) {
+void step_print_load(const step_t *step, const units_t *units) {
     printf("layer %" PRId64 ": %s tokens, each to %" PRId64 " of %" PRId64 " experts\n", step->number, grouped(step->load.tokens).text,
            step->info.top_k, step->load.experts);
-    load_print(&step->load);
+    load_print(&step->load, units);
 }

@@ -52,7 +52,7 @@ int chain_fit(chain_t *chain, const char *input_path, int64_t columns, int64_t r
 int chain_run(chain_t *chain, ffn_context_t *context, int64_t rows);
 void chain_free(chain_t *chain);
 
-/* Prints where the tokens of a step went that has experts. */
-void step_print_load(const step_t *step);
+/* Prints where the tokens of a step went that has experts, and what their hidden units did (NULL: was not counted). */
+void step_print_load(const step_t *step, const units_t *units);
 
 #endif

@@ -21,14 +21,13 @@ void load_free(load_t *load) {
     *load = (load_t){0};
 }
 
-ffn_status_t load_run(load_t *load, const ffn_layer_t *layer, ffn_context_t *context, int64_t rows, const float *x, float *y) {
+ffn_status_t load_run(load_t *load, const ffn_layer_t *layer, ffn_context_t *context, ffn_stats_t *stats, int64_t rows, const float *x, float *y) {
     int64_t counts[FFN_MOE_EXPERTS_MOST];
     ffn_moe_statistics_t statistics = {.struct_size = sizeof statistics};
     const ffn_moe_run_t moe = {.struct_size = sizeof moe, .counts = counts, .statistics = &statistics};
-    const ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = rows, .x = x, .y = y, .moe = &moe};
-    if (!load->experts) return ffn_layer_forward(layer, context, rows, x, 0, y, 0);
+    const ffn_run_t run = {.struct_size = sizeof run, .batch = 1, .length = rows, .x = x, .y = y, .moe = load->experts ? &moe : NULL, .stats = stats};
     ffn_status_t status = ffn_layer_run(layer, context, &run);
-    if (status) return status;
+    if (status || !load->experts) return status;
     for (int64_t e = 0; e < load->experts; e++) load->counts[e] += counts[e];
     load->tokens += statistics.tokens;
     load->assignments += statistics.assignments;
@@ -57,25 +56,23 @@ static int64_t idle_experts(const load_t *load) {
     return idle;
 }
 
-/* NaN, of a router that met one, is null. */
-static json_t *number_json(double number) {
-    return isfinite(number) ? json_real(number) : json_null();
-}
-
 json_t *load_json(const load_t *load) {
     json_t *counts = json_array();
     for (int64_t e = 0; e < load->experts; e++) json_array_append_new(counts, json_integer(load->counts[e]));
     return json_pack("{s:o, s:f, s:f, s:o, s:I, s:I, s:I}", "tokens_per_expert", counts, "entropy", load_entropy(load), "entropy_most",
-                     log((double)load->experts), "router_entropy", number_json(mean(load->router_entropy, load->tokens)), "dropped",
+                     log((double)load->experts), "router_entropy", json_figure(mean(load->router_entropy, load->tokens)), "dropped",
                      (json_int_t)load->dropped, "lost_tokens", (json_int_t)load->lost_tokens, "idle_experts", (json_int_t)idle_experts(load));
 }
 
-void load_print(const load_t *load) {
-    int64_t largest = 0;
-    table_t table = table_make("rrrl");
+static void print_experts(const load_t *load, const units_t *units) {
+    int64_t largest = 0, weighted = units ? units->info.experts : 0; /* identities have no units */
+    table_t table = table_make(units ? "rrrrrrl" : "rrrl");
     char bar[BAR + 1];
-    static const char *const heading[] = {"expert", "tokens", "share", ""};
-    for (int i = 0; i < table.columns; i++) table_add(&table, "%s", heading[i]);
+    table_add(&table, "expert");
+    table_add(&table, "tokens");
+    table_add(&table, "share");
+    if (units) units_add_heading(&table);
+    table_add(&table, "%s", "");
     for (int64_t e = 0; e < load->experts; e++)
         if (load->counts[e] > largest) largest = load->counts[e];
     for (int64_t e = 0; e < load->experts; e++) {
@@ -85,9 +82,21 @@ void load_print(const load_t *load) {
         table_add(&table, "%" PRId64, e);
         table_add(&table, "%s", grouped(load->counts[e]).text);
         table_add(&table, "%s", percent((double)load->counts[e], (double)load->assignments).text);
+        if (units) units_add_network(&table, units, e < weighted ? e : -1);
         table_add(&table, "%s", bar);
     }
+    if (units && units->networks > weighted) { /* no router chooses them */
+        table_add(&table, "shared");
+        table_add(&table, "%s", grouped(units->positions[weighted]).text);
+        table_add(&table, "-");
+        units_add_network(&table, units, weighted);
+        table_add(&table, "%s", "");
+    }
     table_print(&table);
+}
+
+void load_print(const load_t *load, const units_t *units) {
+    print_experts(load, units);
     printf("entropy %.3f of at most %.3f nats, of a token's scores %.3f; %s choice%s dropped, %s token%s without an expert, %" PRId64 " idle expert%s\n",
            load_entropy(load), log((double)load->experts), mean(load->router_entropy, load->tokens), grouped(load->dropped).text,
            load->dropped == 1 ? "" : "s", grouped(load->lost_tokens).text, load->lost_tokens == 1 ? "" : "s", idle_experts(load),

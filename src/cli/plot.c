@@ -53,11 +53,19 @@ static void write_share(FILE *to, const plot_load_t *load, int64_t expert) {
     else fprintf(to, " %.9g", (double)load->counts[expert] / (double)load->assignments);
 }
 
-/* A line for each mixture: "load", number, the experts' shares. */
-static void write_loads(FILE *to, const picture_t *picture) {
+static void write_density(FILE *to, const plot_load_t *load, int64_t expert) {
+    if (expert >= load->weighted || isnan(load->density[expert])) fprintf(to, " nan");
+    else fprintf(to, " %.9g", load->density[expert]);
+}
+
+/* Writes a number for an expert of a mixture, or nan. */
+typedef void write_expert_t(FILE *to, const plot_load_t *load, int64_t expert);
+
+/* A line for each mixture: the word, its number, a number for each expert. */
+static void write_experts(FILE *to, const char *word, write_expert_t *write, const picture_t *picture) {
     for (int64_t i = 0; i < picture->load_count; i++) {
-        fprintf(to, "load %" PRId64, picture->loads[i].number);
-        for (int64_t expert = 0; expert < picture->loads[i].experts; expert++) write_share(to, &picture->loads[i], expert);
+        fprintf(to, "%s %" PRId64, word, picture->loads[i].number);
+        for (int64_t expert = 0; expert < picture->loads[i].experts; expert++) write(to, &picture->loads[i], expert);
         fprintf(to, "\n");
     }
 }
@@ -68,45 +76,48 @@ static const char matplotlib_script[] =
     "matplotlib.use('Agg')\n"
     "import matplotlib.pyplot as plt\n"
     "lines = [line.split() for line in sys.stdin]\n"
-    "rows = [[float(word) for word in words] for words in lines if words[0] != 'load']\n"
-    "loads = [(int(words[1]), [float(word) for word in words[2:]]) for words in lines if words[0] == 'load']\n"
-    "panels = 2 * bool(rows) + bool(loads)\n"
-    "figure, axes = plt.subplots(panels, 1, figsize=(8, 4 * panels), constrained_layout=True, squeeze=False)\n"
-    "top, bottom, last = axes[0, 0], axes[min(1, panels - 1), 0], axes[-1, 0]\n"
+    "def by_expert(kind):\n"
+    "    return [(int(words[1]), [float(word) for word in words[2:]]) for words in lines if words[0] == kind]\n"
+    "loads, densities = by_expert('load'), by_expert('density')\n"
+    "rows = [[float(word) for word in words] for words in lines if words[0] not in ('load', 'density')]\n"
+    "panels = 4 if loads else 2\n"
+    "figure, axes = plt.subplots(panels, 1, figsize=(8, 4 * panels), constrained_layout=True)\n"
+    "top, bottom = axes[:2]\n"
     "colours = plt.get_cmap('viridis')\n"
-    "if rows:\n"
-    "    places = range(len(rows))\n"
-    "    top.plot(places, [row[3] for row in rows], 'o-', label='density: positions with activation > 0')\n"
-    "    top.plot(places, [row[2] / row[1] for row in rows], 's--', label='dead units')\n"
-    "    top.set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.02))\n"
-    "    if len(rows) <= 40:\n"
-    "        top.set_xticks(places)\n"
-    "        top.set_xticklabels([int(row[0]) for row in rows])\n"
-    "    top.legend()\n"
-    "    low, high = -10.0000454, 10.0000454\n"
-    "    bins = len(rows[0]) - 4\n"
-    "    middles = [low + (high - low) * (i + 0.5) / bins for i in range(bins)]\n"
-    "    for i, row in enumerate(rows):\n"
-    "        bottom.plot(middles, [count / row[1] for count in row[4:]], drawstyle='steps-mid', color=colours(i / max(1, len(rows) - 1) * 0.9),\n"
-    "                    label=f'layer {int(row[0])}')\n"
-    "    bottom.set(xlim=(-10.5, 10.5), xlabel='hidden_density_logit of a unit (-10: dead, 10: always on)', ylabel='share of units')\n"
-    "    if len(rows) <= 12:\n"
-    "        bottom.legend()\n"
-    "for i, (number, shares) in enumerate(loads):\n"
-    "    last.plot(range(len(shares)), shares, drawstyle='steps-mid', color=colours(i / max(1, len(loads) - 1) * 0.9), label=f'layer {number}')\n"
+    "places = range(len(rows))\n"
+    "top.plot(places, [row[3] for row in rows], 'o-', label='density: positions with activation > 0')\n"
+    "top.plot(places, [row[2] / row[1] for row in rows], 's--', label='dead units')\n"
+    "top.set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.02))\n"
+    "if len(rows) <= 40:\n"
+    "    top.set_xticks(places)\n"
+    "    top.set_xticklabels([int(row[0]) for row in rows])\n"
+    "top.legend()\n"
+    "def draw(axis, style, x, curves, **labels):\n"
+    "    for i, (number, y) in enumerate(curves):\n"
+    "        axis.plot(x or range(len(y)), y, style, drawstyle='steps-mid', color=colours(i / max(1, len(curves) - 1) * 0.9), label=f'layer {number}')\n"
+    "    axis.set(**labels)\n"
+    "    if len(curves) <= 12:\n"
+    "        axis.legend()\n"
+    "low, high = -10.0000454, 10.0000454\n"
+    "bins = len(rows[0]) - 4\n"
+    "draw(bottom, '-', [low + (high - low) * (i + 0.5) / bins for i in range(bins)],\n"
+    "     [(int(row[0]), [count / row[1] for count in row[4:]]) for row in rows],\n"
+    "     xlim=(-10.5, 10.5), xlabel='hidden_density_logit of a unit (-10: dead, 10: always on)', ylabel='share of units')\n"
     "if loads:\n"
     "    most = max([share for _, shares in loads for share in shares if share > 0] or [1])\n"
-    "    last.set(xlabel='expert', ylabel='share of the choices', ylim=(0, 1.2 * most))\n"
-    "    last.xaxis.get_major_locator().set_params(integer=True)\n"
-    "    if len(loads) <= 12:\n"
-    "        last.legend()\n"
+    "    draw(axes[2], '.-', None, loads, xlabel='expert', ylabel='share of the choices', ylim=(0, 1.2 * most))\n"
+    "    draw(axes[3], '.-', None, densities, xlabel='expert', ylabel='density of its units', ylim=(-0.02, 1.02))\n"
+    "    for axis in axes[2:]:\n"
+    "        axis.set_xlim(-0.5, max(len(shares) for _, shares in loads) - 0.5)\n"
+    "        axis.xaxis.get_major_locator().set_params(integer=True)\n"
     "figure.savefig(sys.stdout.buffer, format=sys.argv[1])\n";
 
 /* Ends a block of numbers, and plots its columns from the second on: a line for each layer. */
-static void write_gnuplot_lines(FILE *to, const char *block, int64_t count, int64_t number_of(const picture_t *, int64_t), const picture_t *picture) {
+static void write_gnuplot_lines(FILE *to, const char *block, const char *style, int64_t count, int64_t number_of(const picture_t *, int64_t),
+                                const picture_t *picture) {
     fprintf(to, "EOD\nset cbrange [0:%" PRId64 "]\nplot ", count > 1 ? count - 1 : 1);
     for (int64_t i = 0; i < count; i++) {
-        fprintf(to, "%s$%s using 1:%" PRId64 " with histeps lc palette cb %" PRId64, i ? ", " : "", block, i + 2, i);
+        fprintf(to, "%s$%s using 1:%" PRId64 " with %s lc palette cb %" PRId64, i ? ", " : "", block, i + 2, style, i);
         if (count <= 12) fprintf(to, " title 'layer %" PRId64 "'", number_of(picture, i));
         else fprintf(to, " notitle");
     }
@@ -136,31 +147,36 @@ static void write_gnuplot_layers(FILE *to, const picture_t *picture) {
         for (int64_t i = 0; i < picture->count; i++) fprintf(to, " %.9g", (double)picture->layers[i].counts[bin] / (double)picture->layers[i].units);
         fprintf(to, "\n");
     }
-    write_gnuplot_lines(to, "bins", picture->count, layer_number, picture);
+    write_gnuplot_lines(to, "bins", "histeps", picture->count, layer_number, picture);
 }
 
-static void write_gnuplot_loads(FILE *to, const picture_t *picture) {
+static void write_gnuplot_experts(FILE *to, const char *block, const char *style, const char *label, const char *range, write_expert_t *write,
+                                  const picture_t *picture) {
     int64_t most = 0;
     for (int64_t i = 0; i < picture->load_count; i++)
         if (picture->loads[i].experts > most) most = picture->loads[i].experts;
-    fprintf(to, "set yrange [0:*]\nset xrange [-0.5:%" PRId64 ".5]\nset xtics auto\nset xlabel 'expert'\nset ylabel 'share of the choices'\n$loads << EOD\n",
-            most - 1);
+    fprintf(to, "set yrange %s\nset xrange [-0.5:%" PRId64 ".5]\nset xtics auto\nset xlabel 'expert'\nset ylabel '%s'\n$%s << EOD\n", range, most - 1, label,
+            block);
     for (int64_t expert = 0; expert < most; expert++) {
         fprintf(to, "%" PRId64, expert);
-        for (int64_t i = 0; i < picture->load_count; i++) write_share(to, &picture->loads[i], expert);
+        for (int64_t i = 0; i < picture->load_count; i++) write(to, &picture->loads[i], expert);
         fprintf(to, "\n");
     }
-    write_gnuplot_lines(to, "loads", picture->load_count, load_number, picture);
+    write_gnuplot_lines(to, block, style, picture->load_count, load_number, picture);
 }
 
 static void write_gnuplot(FILE *to, const char *format, const picture_t *picture) {
-    int panels = 2 * (picture->count > 0) + (picture->load_count > 0);
+    int panels = picture->load_count ? 4 : 2;
     if (!strcmp(format, "png")) fprintf(to, "set terminal png size 800,%d\n", 400 * panels);
     else if (!strcmp(format, "svg")) fprintf(to, "set terminal svg size 800,%d dynamic\n", 400 * panels);
     else fprintf(to, "set terminal pdf size 8,%d\n", 4 * panels);
     fprintf(to, "set multiplot layout %d,1\nunset colorbox\nset palette defined (0 '#440154', 0.5 '#21918c', 1 '#d8c51e')\n", panels);
-    if (picture->count) write_gnuplot_layers(to, picture);
-    if (picture->load_count) write_gnuplot_loads(to, picture);
+    write_gnuplot_layers(to, picture);
+    if (picture->load_count) {
+        write_gnuplot_experts(to, "loads", "histeps", "share of the choices", "[0:*]", write_share, picture);
+        /* steps would go on over experts that have none */
+        write_gnuplot_experts(to, "densities", "linespoints pt 7 ps 0.5", "density of its units", "[0:1.02]", write_density, picture);
+    }
     fprintf(to, "unset multiplot\n");
 }
 
@@ -272,8 +288,13 @@ int plot_draw(const char *path, const picture_t *picture) {
         return complain("%s: there is neither Python's matplotlib (python3 -m pip install matplotlib) nor gnuplot to draw it", path);
     int status = streams_open(&streams);
     if (!status) {
-        if (by_python) write_layers(streams.in, picture), write_loads(streams.in, picture);
-        else write_gnuplot(streams.in, format, picture);
+        if (by_python) {
+            write_layers(streams.in, picture);
+            write_experts(streams.in, "load", write_share, picture);
+            write_experts(streams.in, "density", write_density, picture);
+        } else {
+            write_gnuplot(streams.in, format, picture);
+        }
         status = draw(path, by_python ? "matplotlib" : "gnuplot", &streams, by_python ? python : gnuplot);
     }
     streams_close(&streams);

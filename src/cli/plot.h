@@ -19,6 +19,8 @@ typedef struct plot_load {
     int64_t number, experts;
     const int64_t *counts; /* tokens of each expert */
     int64_t assignments;   /* their sum */
+    int64_t weighted;      /* the first experts, that have hidden units; the others are identities */
+    const double *density; /* of each of these; NaN: no token came to it */
 } plot_load_t;
 
 typedef struct picture {
@@ -31,8 +33,8 @@ typedef struct picture {
 /* Whether the file's ending is that of a picture. Complains; returns an exit status. */
 int plot_check(const char *path);
 
-/* Draws density and dead units by layer, and the histograms; and the load of experts, where there are some. The file appears under its name when it is
- * complete. Complains; returns an exit status. */
+/* Draws density and dead units by layer, and the histograms; and the load and the density by expert, where there are experts. The file appears under its
+ * name when it is complete. Complains; returns an exit status. */
 int plot_draw(const char *path, const picture_t *picture);
 
 #endif

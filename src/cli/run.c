@@ -108,7 +108,7 @@ static void report_load(const job_t *job) {
         const step_t *step = &job->chain.step[i];
         if (!step->load.experts) continue;
         printf("\n");
-        step_print_load(step);
+        step_print_load(step, NULL);
     }
 }
 

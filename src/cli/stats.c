@@ -18,7 +18,7 @@ static const option_row_t option_rows[] = {
     {"layers", "LAYERS", LAYERS, "the same"},
     {"input", "FILE", INPUT, "a .npy array; its last dimension is the layer's input (required)"},
     {"each", NULL, EACH, "every layer gets the array itself; without it the layers are a chain,\neach one's output the next one's input"},
-    {"plot", "FILE", PLOT, "draw density by layer, the histograms and the load: .png, .svg or .pdf.\nNeeds Python's matplotlib or gnuplot"},
+    {"plot", "FILE", PLOT, "draw density by layer, the histograms, the load and density of experts:\n.png, .svg or .pdf. Needs Python's matplotlib or gnuplot"},
     {"threads", "N", THREADS, "of libffn and of OpenBLAS; default: all CPUs that the process may use"},
     OPTION_JSON(AS_JSON),
     OPTION_CONFIG(CONFIG),
@@ -43,10 +43,10 @@ typedef struct job {
     uint32_t threads;
     chain_t chain;
     progress_t progress;
-    ffn_stats_info_t *info; /* of each step that is dense, */
-    plot_layer_t *layers;
-    int64_t dense;          /* so many */
-    plot_load_t *loads;     /* of the others */
+    units_t *units;       /* of each step */
+    plot_layer_t *layers; /* likewise */
+    plot_load_t *loads;   /* of each mixture, */
+    int64_t mixtures;     /* so many */
 } job_t;
 
 /* --------------------------------------------------------------------- Counting */
@@ -68,8 +68,8 @@ static void select_all(settings_t *settings, const ffn_model_t *model) {
 static int make_stats(chain_t *chain) {
     for (int64_t i = 0; i < chain->count; i++) {
         step_t *step = &chain->step[i];
-        const ffn_stats_options_t options = {.struct_size = sizeof options, .d_ff = step->info.d_ff};
-        if (step->info.experts) continue; /* what is told of it is its load */
+        const ffn_stats_options_t options = {
+            .struct_size = sizeof options, .d_ff = step->info.d_ff, .experts = step->info.experts, .d_shared = step->info.d_shared};
         if (ffn_stats_create(&options, &step->stats)) return complain("layer %" PRId64 ": %s", step->number, ffn_last_error());
     }
     return EXIT_FINE;
@@ -106,27 +106,23 @@ static int run_blocks(job_t *job) {
 
 static int read_stats(job_t *job) {
     const chain_t *chain = &job->chain;
-    job->info = calloc((size_t)chain->count, sizeof *job->info);
+    job->units = calloc((size_t)chain->count, sizeof *job->units);
     job->layers = calloc((size_t)chain->count, sizeof *job->layers);
     job->loads = calloc((size_t)chain->count, sizeof *job->loads);
-    if (!job->info || !job->layers || !job->loads) return complain_memory();
+    if (!job->units || !job->layers || !job->loads) return complain_memory();
     for (int64_t i = 0; i < chain->count; i++) {
         const step_t *step = &chain->step[i];
         const load_t *load = &step->load;
-        ffn_stats_info_t *info = &job->info[job->dense];
-        plot_layer_t *layer = &job->layers[job->dense];
-        if (load->experts) {
-            job->loads[i - job->dense] = (plot_load_t){step->number, load->experts, load->counts, load->assignments};
-            continue;
-        }
-        info->struct_size = sizeof *info;
-        if (ffn_stats_info(step->stats, info) || ffn_stats_histogram(step->stats, PLOT_BINS, NULL, layer->counts))
-            return complain("%s", ffn_last_error());
+        units_t *units = &job->units[i];
+        plot_layer_t *layer = &job->layers[i];
+        if (units_read(units, step->stats)) return EXIT_FAILED;
+        if (ffn_stats_histogram(step->stats, PLOT_BINS, NULL, layer->counts)) return complain("%s", ffn_last_error());
         layer->number = step->number;
-        layer->units = info->d_ff;
-        layer->dead_units = info->dead_units;
-        layer->density = info->density;
-        job->dense++;
+        layer->units = units->info.units;
+        layer->dead_units = units->info.dead_units;
+        layer->density = units->info.density;
+        if (load->experts)
+            job->loads[job->mixtures++] = (plot_load_t){step->number, load->experts, load->counts, load->assignments, step->info.experts, units->density};
     }
     return EXIT_FINE;
 }
@@ -138,68 +134,68 @@ static void add_number(table_t *table, double number) {
     else table_add(table, "%.4g", number);
 }
 
-static void report_dense(const job_t *job) {
-    static const char *const heading[] = {"layer", "shape", "activation", "positions", "density", "dead units", "", "mean |a|", "largest |a|", "non-finite"};
-    table_t table = table_make("rllrrrrrrr");
+static void report_layers(const job_t *job) {
+    static const char *const heading[] = {"layer",    "shape",       "activation", "positions",    "density", "dead units", "",
+                                          "mean |a|", "largest |a|", "non-finite", "unseen units", ""};
+    table_t table = table_make(job->mixtures ? "rllrrrrrrrrr" : "rllrrrrrrr"); /* a dense layer's units are all seen */
     for (int i = 0; i < table.columns; i++) table_add(&table, "%s", heading[i]);
-    const ffn_stats_info_t *info = job->info;
     for (int64_t i = 0; i < job->chain.count; i++) {
         const step_t *step = &job->chain.step[i];
-        if (step->load.experts) continue;
+        const ffn_stats_info_t *info = &job->units[i].info;
         table_add(&table, "%" PRId64, step->number);
         table_add(&table, "%" PRId64 "-%" PRId64 "-%" PRId64, step->info.d_model, step->info.d_ff, step->info.d_out);
         table_add(&table, "%s%s", ffn_activation_name(step->info.activation), step->info.gated ? " gated" : "");
         table_add(&table, "%s", grouped(info->positions).text);
-        table_add(&table, "%s", percent((double)info->positive, (double)info->positions * (double)info->d_ff).text);
+        table_add(&table, "%s", percent((double)info->positive, (double)info->activations).text);
         table_add(&table, "%s", grouped(info->dead_units).text);
-        table_add(&table, "%s", percent((double)info->dead_units, info->positions ? (double)info->d_ff : 0).text);
+        table_add(&table, "%s", percent((double)info->dead_units, info->positions ? (double)info->units : 0).text);
         add_number(&table, info->mean);
         add_number(&table, info->largest);
         table_add(&table, "%s", grouped(info->non_finite).text);
-        info++;
+        if (!job->mixtures) continue;
+        table_add(&table, "%s", grouped(info->unseen_units).text);
+        table_add(&table, "%s", percent((double)info->unseen_units, (double)info->units).text);
     }
     table_print(&table);
 }
 
 static void report_text(const job_t *job) {
-    if (job->dense) report_dense(job);
-    for (int64_t i = 0, told = job->dense; i < job->chain.count; i++) {
+    report_layers(job);
+    for (int64_t i = 0; i < job->chain.count; i++) {
         if (!job->chain.step[i].load.experts) continue;
-        if (told++) printf("\n");
-        step_print_load(&job->chain.step[i]);
+        printf("\n");
+        step_print_load(&job->chain.step[i], &job->units[i]);
     }
 }
 
-/* JSON has no NaN. */
-static json_t *number_or_null(double number) {
-    return isnan(number) ? json_null() : json_real(number);
+static void add_mixture(json_t *object, const step_t *step, const units_t *units) {
+    json_t *of_experts = json_array();
+    for (int64_t e = 0; e < step->info.experts; e++) json_array_append_new(of_experts, units_network_json(units, e));
+    json_object_set_new(object, "experts", json_integer(step->info.experts));
+    json_object_set_new(object, "top_k", json_integer(step->info.top_k));
+    json_object_set_new(object, "load", load_json(&step->load));
+    json_object_set_new(object, "units_of_experts", of_experts);
+    if (units->networks > step->info.experts) json_object_set_new(object, "units_of_shared", units_network_json(units, step->info.experts));
 }
 
-static json_t *layer_json(const step_t *step, const ffn_stats_info_t *info, const plot_layer_t *layer) {
+static json_t *layer_json(const step_t *step, const units_t *units, const plot_layer_t *layer) {
+    const ffn_stats_info_t *info = &units->info;
     json_t *counts = json_array();
     for (int bin = 0; bin < PLOT_BINS; bin++) json_array_append_new(counts, json_integer(layer->counts[bin]));
-    return json_pack("{s:I, s:s?, s:I, s:I, s:I, s:s, s:b, s:I, s:I, s:o, s:I, s:o, s:f, s:I, s:o}", "layer", (json_int_t)step->number, "family",
-                     step->family, "d_model", (json_int_t)step->info.d_model, "d_ff", (json_int_t)step->info.d_ff, "d_out",
-                     (json_int_t)step->info.d_out, "activation", ffn_activation_name(step->info.activation), "gated", (int)step->info.gated,
-                     "positions", (json_int_t)info->positions, "positive", (json_int_t)info->positive, "density", number_or_null(info->density),
-                     "dead_units", (json_int_t)info->dead_units, "mean", number_or_null(info->mean), "largest", info->largest, "non_finite",
-                     (json_int_t)info->non_finite, "density_logit_histogram", counts);
-}
-
-static json_t *mixture_json(const step_t *step) {
-    return json_pack("{s:I, s:s?, s:I, s:I, s:I, s:s, s:b, s:I, s:I, s:o}", "layer", (json_int_t)step->number, "family", step->family, "d_model",
-                     (json_int_t)step->info.d_model, "d_ff", (json_int_t)step->info.d_ff, "d_out", (json_int_t)step->info.d_out, "activation",
-                     ffn_activation_name(step->info.activation), "gated", (int)step->info.gated, "experts", (json_int_t)step->info.experts, "top_k",
-                     (json_int_t)step->info.top_k, "load", load_json(&step->load));
+    json_t *object = json_pack(
+        "{s:I, s:s?, s:I, s:I, s:I, s:s, s:b, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:f, s:I, s:o}", "layer", (json_int_t)step->number, "family", step->family,
+        "d_model", (json_int_t)step->info.d_model, "d_ff", (json_int_t)step->info.d_ff, "d_out", (json_int_t)step->info.d_out, "activation",
+        ffn_activation_name(step->info.activation), "gated", (int)step->info.gated, "units", (json_int_t)info->units, "positions",
+        (json_int_t)info->positions, "positive", (json_int_t)info->positive, "density", json_figure(info->density), "dead_units",
+        (json_int_t)info->dead_units, "unseen_units", (json_int_t)info->unseen_units, "mean", json_figure(info->mean), "largest", info->largest,
+        "non_finite", (json_int_t)info->non_finite, "density_logit_histogram", counts);
+    if (step->load.experts) add_mixture(object, step, units);
+    return object;
 }
 
 static int report_json(const job_t *job, const settings_t *settings) {
     json_t *layers = json_array(), *range = json_pack("[f, f]", -10.0000454, 10.0000454);
-    for (int64_t i = 0, dense = 0; i < job->chain.count; i++) {
-        const step_t *step = &job->chain.step[i];
-        json_array_append_new(layers, step->load.experts ? mixture_json(step) : layer_json(step, &job->info[dense], &job->layers[dense]));
-        dense += !step->load.experts;
-    }
+    for (int64_t i = 0; i < job->chain.count; i++) json_array_append_new(layers, layer_json(&job->chain.step[i], &job->units[i], &job->layers[i]));
     return json_print(json_pack("{s:o, s:o, s:I, s:b, s:i, s:s, s:o, s:o}", "model", json_text(settings->model), "input", json_text(settings->input),
                                 "tokens", (json_int_t)job->shape.rows, "each", settings->each, "threads", (int)job->threads, "isa",
                                 isa_name(job->chain.step[0].info.isa), "density_logit_range", range, "layers", layers));
@@ -214,9 +210,10 @@ static int run_job(settings_t *settings) {
     progress_end(&job.progress);
     if (!status && settings->json) status = report_json(&job, settings);
     else if (!status) report_text(&job);
-    const picture_t picture = {job.layers, job.dense, job.loads, job.chain.count - job.dense};
+    const picture_t picture = {job.layers, job.chain.count, job.loads, job.mixtures};
     if (!status && settings->plot) status = plot_draw(settings->plot, &picture);
-    free(job.info);
+    for (int64_t i = 0; job.units && i < job.chain.count; i++) units_free(&job.units[i]);
+    free(job.units);
     free(job.layers);
     free(job.loads);
     chain_free(&job.chain);
@@ -258,7 +255,8 @@ const command_t stats_command = {
     .text = "MODEL is a .safetensors file, a model.safetensors.index.json, or a folder with one of the two. An activation a is act(up), or act(gate)\n"
             "in a gated layer, before the product. Density is the share of activations that are > 0. A dead unit has none at any position (row).\n"
             "--json and --plot have the histogram of hidden_density_logit = log(f + e^-10) - log(1 - f + e^-10) over the units, f a unit's density.\n"
-            "Of a mixture of experts the load is told and plotted: tokens per expert, its entropy, choices that were dropped.\n",
+            "In a mixture of experts the positions of a unit are the tokens that its expert computed; without one a unit is unseen, and not dead.\n"
+            "Told and plotted are then each expert's density and the load, tokens per expert, beside its entropy and what was dropped.\n",
     .after = OVERRIDE_HELP,
     .examples = "  ffn stats model.safetensors --input x.npy\n"
                 "  ffn stats model.safetensors --layer 0,2 --each --input x.npy --json\n"

@@ -78,6 +78,10 @@ json_t *json_float(float number) {
     return json_real(strtod(shortest(number).text, NULL));
 }
 
+json_t *json_figure(double number) {
+    return isfinite(number) ? json_real(number) : json_null();
+}
+
 int json_print(json_t *root) {
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     int status = text ? EXIT_FINE : complain_memory();

@@ -42,6 +42,7 @@ void table_print(table_t *table);                                         /* and
 /* Text that may not be UTF-8 (a path). */
 json_t *json_text(const char *text);
 json_t *json_float(float number); /* with the float's own digits, not its double's */
+json_t *json_figure(double number); /* null where it is NaN or infinite, which JSON does not have */
 
 /* Prints the object and releases it. NULL, as jansson returns where memory is short: complains. Returns an exit status. */
 int json_print(json_t *root);

@@ -55,17 +55,59 @@ expect 0 ffn stats model.safetensors --input x.npy
 told '^ *0 +24-40-24 +silu gated +15 ' "the hidden units of the dense layer"
 told '^layer 1: 15 tokens, each to 2 of 4 experts' "the load"
 told '^entropy 1\.[0-9]{3} of at most 1\.386 nats' "the entropy"
+told '^ *1 +24-40-24 +silu gated +30 .* [0-9]+ +[0-9.]+%$' "the hidden units of the mixture, those unseen last"
+told '^ *expert +tokens +share +density +dead units +unseen units *$' "the hidden units by expert"
+told '^ *3 +[0-9]+ +[0-9.]+% +([0-9.]+%|-) +([0-9]+|-) +(0|40) +#*$' "the hidden units of an expert"
 expect 0 ffn stats model.safetensors --layer 1 --input x.npy --capacity 1
 told '[1-9][0-9]* choices? dropped' "what is dropped"
-! grep -q density out.txt || fail "a mixture has no density: $(cat out.txt)"
+told '^ *1 +24-40-24 +silu gated +([0-9]|1[0-2]) ' "that a unit has no position where its expert dropped the token"
+expect 0 ffn stats dense.safetensors --input x.npy
+! grep -q unseen out.txt || fail "units can be unseen where there are no experts: $(cat out.txt)"
+
+# experts that are the same and have all tokens do what each of them does as a layer
+values() { sed -nE "s/^ *\"$1\": ([^,]*),?$/\1/p" out.txt | tr '\n' ' '; } # values NAME: everywhere in the JSON
+expect 0 ffn stats dense.safetensors --layer 0 --input x.npy --eps 1e-5 --json
+density=$(values density) dead=$(values dead_units)
+times() { for _ in $(seq "$1"); do printf '%s' "$2"; done; }
+shared=(--tensor shared-up=model.layers.0.mlp.up_proj.weight --tensor shared-gate=model.layers.0.mlp.gate_proj.weight
+  --tensor shared-down=model.layers.0.mlp.down_proj.weight)
+expect 0 ffn stats model.safetensors --layer 1 --input x.npy --top-k 4 "${shared[@]}" --json
+[ "$(values density)" = "$(times 6 "$density")" ] || fail "densities of experts, shared ones and all: $(values density), of a layer $density"
+[ "$(values dead_units)" = "$((5 * dead)) $(times 5 "$dead")" ] || fail "dead units: $(values dead_units), of a layer $dead"
+[ "$(values positions)" = "75 15 15 15 15 15 " ] || fail "positions: $(values positions)"
+[ "$(values units)" = "200 " ] || fail "units: $(values units)"
+expect 0 ffn stats model.safetensors --layer 1 --input x.npy --top-k 4 "${shared[@]}"
+told '^ *shared +15 +- +[0-9.]+% +[0-9]+ +0 *$' "the hidden units of the shared experts"
+
+# one token: a unit of its expert is above 0 or dead, the others are unseen
+helper slice x.npy 0 1 row.npy
+expect 0 ffn stats model.safetensors --layer 1 --input row.npy --top-k 1 --activation relu --json
+[ $(($(values positive) + $(values dead_units | cut -d ' ' -f 1))) = 40 ] || fail "units of one token: $(cat out.txt)"
+[ "$(values unseen_units | tr ' ' '\n' | sort -n | tr '\n' ' ' | sed 's/^ *//')" = "0 40 40 40 120 " ] || fail "unseen units of one token: $(values unseen_units)"
+[ "$(values density | tr ' ' '\n' | grep -c null)" = 3 ] || fail "densities of idle experts: $(values density)"
+expect 0 ffn stats model.safetensors --layer 1 --input row.npy --top-k 1 --activation relu
+[ "$(grep -cE '^ *[0-3] +0 +0\.0% +- +- +40 *$' out.txt)" = 3 ] || fail "the table of idle experts: $(cat out.txt)"
+
 expect 0 ffn stats model.safetensors --input x.npy --json
-told '"dead_units"' "the dead units of the dense layer"
 told '"tokens_per_expert"' "the load"
+mkdir bin
+# shellcheck disable=SC2016 # the tool's own
+printf '%s\n' '#!/bin/sh' 'case $2 in "import matplotlib") exit 0 ;; esac' 'exec /bin/cat' >bin/python3
+chmod +x bin/python3
+helper random none.npy 1 0 24
+for input in x row none; do
+  expect 0 env PATH="$work/bin:/usr/bin:/bin" "$FFN" stats model.safetensors --input $input.npy --layer 1 --top-k 1 --plot p.svg
+  [ "$(awk '{ print NF, /^[ld]/ ? $1 : "" }' p.svg | xargs)" = "44 6 load 6 density" ] || fail "the lines of a plot: $(cat p.svg)"
+done
+[ "$(tail -n 1 p.svg)" = "density 1 nan nan nan nan" ] || fail "the density of experts without tokens: $(cat p.svg)"
+rm -r bin
 if python3 -c 'import matplotlib' 2>/dev/null || command -v gnuplot >/dev/null; then
   for layers in all 0 1; do
     expect 0 ffn stats model.safetensors --layer $layers --input x.npy --plot load.svg
     grep -q '<svg' load.svg || fail "no picture of the layers $layers"
+    [ ! -s err.txt ] || fail "drawing the layers $layers says $(cat err.txt)"
   done
+  expect 0 ffn stats model.safetensors --layer 1 --input row.npy --top-k 1 --plot load.svg
 fi
 
 # ---------------------------------------------------------------- by hand
