@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * ffn stats: what the hidden units of a model's layers do on an array. */
+ * ffn stats: what the hidden units of a model's layers do on an array, and what numbers are in the layers' tensors. */
 #include "cli/chain.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/plot.h"
+#include "cli/tensors.h"
 #include "cli/threads.h"
 
 #include <inttypes.h>
@@ -11,12 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LAYER = 1, LAYERS, INPUT, EACH, PLOT, THREADS, AS_JSON, CONFIG, FAMILY };
+enum { LAYER = 1, LAYERS, INPUT, TENSORS, EACH, PLOT, THREADS, AS_JSON, CONFIG, FAMILY };
 
 static const option_row_t option_rows[] = {
     {"layer", "LAYERS", LAYER, "a number, a list (0,3-5), or all, which is the default"},
     {"layers", "LAYERS", LAYERS, "the same"},
-    {"input", "FILE", INPUT, "a .npy array; its last dimension is the layer's input (required)"},
+    {"input", "FILE", INPUT, "a .npy array; its last dimension is the layer's input (required without --tensors)"},
+    {"tensors", NULL, TENSORS, "look at the numbers in the layers' tensors: alone, or before the array"},
     {"each", NULL, EACH, "every layer gets the array itself; without it the layers are a chain,\neach one's output the next one's input"},
     {"plot", "FILE", PLOT, "draw density by layer, the histograms, the load and density of experts:\n.png, .svg or .pdf. Needs Python's matplotlib or gnuplot"},
     {"threads", "N", THREADS, "of libffn and of OpenBLAS; default: all CPUs that the process may use"},
@@ -29,7 +31,7 @@ static const option_row_t option_rows[] = {
 typedef struct settings {
     const char *model, *input, *plot, *config, *family;
     uint32_t threads;
-    int each, json;
+    int tensors, each, json;
     selection_t selection;
     overrides_t overrides;
 } settings_t;
@@ -41,6 +43,7 @@ typedef struct job {
     ffn_npy_info_t shape;
     ffn_context_t *context;
     uint32_t threads;
+    tensors_t tensors;
     chain_t chain;
     progress_t progress;
     units_t *units;       /* of each step */
@@ -82,11 +85,14 @@ static int prepare(job_t *job, settings_t *settings) {
     if (!job->model) return EXIT_FAILED;
     select_all(settings, job->model);
     if (selection_resolve(&settings->selection, job->model, settings->model, overrides)) return EXIT_FAILED;
-    if (open_input(job, settings->input)) return EXIT_FAILED;
+    if (settings->input && open_input(job, settings->input)) return EXIT_FAILED;
     job->context = threads_make(settings->threads, &job->threads);
-    if (!job->context) return EXIT_FAILED;
+    return job->context ? EXIT_FINE : EXIT_FAILED;
+}
+
+static int load_layers(job_t *job, const settings_t *settings) {
     job->chain.length = job->shape.ndim > 1 ? job->shape.shape[job->shape.ndim - 2] : 1;
-    if (chain_load(&job->chain, job->model, job->context, &settings->selection, overrides, &job->progress)) return EXIT_FAILED;
+    if (chain_load(&job->chain, job->model, job->context, &settings->selection, &settings->overrides, &job->progress)) return EXIT_FAILED;
     job->chain.each = settings->each;
     if (make_stats(&job->chain)) return EXIT_FAILED;
     return chain_fit(&job->chain, settings->input, job->shape.columns, job->shape.rows);
@@ -159,7 +165,7 @@ static void report_layers(const job_t *job) {
     table_print(&table);
 }
 
-static void report_text(const job_t *job) {
+static void report_units(const job_t *job) {
     report_layers(job);
     for (int64_t i = 0; i < job->chain.count; i++) {
         if (!job->chain.step[i].load.experts) continue;
@@ -193,25 +199,50 @@ static json_t *layer_json(const step_t *step, const units_t *units, const plot_l
     return object;
 }
 
-static int report_json(const job_t *job, const settings_t *settings) {
-    json_t *layers = json_array(), *range = json_pack("[f, f]", -10.0000454, 10.0000454);
+static void report_text(const job_t *job, const settings_t *settings) {
+    if (settings->tensors) tensors_print(&job->tensors);
+    if (settings->tensors && settings->input) printf("\n");
+    if (settings->input) report_units(job);
+}
+
+static void add_units(json_t *root, const job_t *job, const settings_t *settings) {
+    json_t *layers = json_array();
     for (int64_t i = 0; i < job->chain.count; i++) json_array_append_new(layers, layer_json(&job->chain.step[i], &job->units[i], &job->layers[i]));
-    return json_print(json_pack("{s:o, s:o, s:I, s:b, s:i, s:s, s:o, s:o}", "model", json_text(settings->model), "input", json_text(settings->input),
-                                "tokens", (json_int_t)job->shape.rows, "each", settings->each, "threads", (int)job->threads, "isa",
-                                isa_name(job->chain.step[0].info.isa), "density_logit_range", range, "layers", layers));
+    json_object_set_new(root, "input", json_text(settings->input));
+    json_object_set_new(root, "tokens", json_integer(job->shape.rows));
+    json_object_set_new(root, "each", json_boolean(settings->each));
+    json_object_set_new(root, "isa", json_string(isa_name(job->chain.step[0].info.isa)));
+    json_object_set_new(root, "density_logit_range", json_pack("[f, f]", -10.0000454, 10.0000454));
+    json_object_set_new(root, "layers", layers);
+}
+
+static int report_json(const job_t *job, const settings_t *settings) {
+    json_t *root = json_pack("{s:o, s:i}", "model", json_text(settings->model), "threads", (int)job->threads);
+    if (settings->tensors) json_object_set_new(root, "tensors", tensors_json(&job->tensors));
+    if (settings->input) add_units(root, job, settings);
+    return json_print(root);
+}
+
+static int count_units(job_t *job, const settings_t *settings) {
+    int status = load_layers(job, settings);
+    if (!status) status = run_blocks(job);
+    return status ? status : read_stats(job);
 }
 
 static int run_job(settings_t *settings) {
     job_t job = {0};
     int status = settings->plot ? plot_check(settings->plot) : EXIT_FINE;
     if (!status) status = prepare(&job, settings);
-    if (!status) status = run_blocks(&job);
-    if (!status) status = read_stats(&job);
+    if (!status && settings->tensors)
+        status = tensors_read(&job.tensors, job.model, job.context, &settings->selection, &settings->overrides, &job.progress);
+    if (!status && settings->input) status = count_units(&job, settings);
     progress_end(&job.progress);
     if (!status && settings->json) status = report_json(&job, settings);
-    else if (!status) report_text(&job);
+    else if (!status) report_text(&job, settings);
     const picture_t picture = {job.layers, job.chain.count, job.loads, job.mixtures};
     if (!status && settings->plot) status = plot_draw(settings->plot, &picture);
+    if (!status) status = tensors_check(&job.tensors, settings->model);
+    tensors_free(&job.tensors);
     for (int64_t i = 0; job.units && i < job.chain.count; i++) units_free(&job.units[i]);
     free(job.units);
     free(job.layers);
@@ -232,6 +263,7 @@ static int run(int count, char **words) {
         case LAYER:
         case LAYERS: selection_take(&settings.selection, &arguments); break;
         case INPUT: settings.input = arguments.value; break;
+        case TENSORS: settings.tensors = 1; break;
         case EACH: settings.each = 1; break;
         case PLOT: settings.plot = arguments.value; break;
         case THREADS: settings.threads = (uint32_t)arguments_integer(&arguments, 1, MAX_THREADS); break;
@@ -244,23 +276,29 @@ static int run(int count, char **words) {
         }
     }
     if (!settings.model) arguments_refuse(&arguments, "no MODEL is given");
-    if (!settings.input) arguments_refuse(&arguments, "no --input is given");
+    if (!settings.input && !settings.tensors) arguments_refuse(&arguments, "neither --input nor --tensors is given");
+    if (!settings.input && (settings.each || settings.plot)) arguments_refuse(&arguments, "--%s needs --input", settings.each ? "each" : "plot");
     return run_job(&settings);
 }
 
 const command_t stats_command = {
     .name = "stats",
     .words = "MODEL",
-    .summary = "Tells what the hidden units and experts of a model's layers do on an array: density, dead units, tokens per expert.",
+    .summary = "Tells what the hidden units and experts of a model's layers do on an array, and whether the numbers in their tensors are sound.",
     .text = "MODEL is a .safetensors file, a model.safetensors.index.json, or a folder with one of the two. An activation a is act(up), or act(gate)\n"
             "in a gated layer, before the product. Density is the share of activations that are > 0. A dead unit has none at any position (row).\n"
             "--json and --plot have the histogram of hidden_density_logit = log(f + e^-10) - log(1 - f + e^-10) over the units, f a unit's density.\n"
             "In a mixture of experts the positions of a unit are the tokens that its expert computed; without one a unit is unseen, and not dead.\n"
-            "Told and plotted are then each expert's density and the load, tokens per expert, beside its entropy and what was dropped.\n",
+            "Told and plotted are then each expert's density and the load, tokens per expert, beside its entropy and what was dropped.\n"
+            "\n"
+            "--tensors has a line for each tensor, or part of one, of each layer, as float32: its norm (the root of the sum of squares), the largest\n"
+            "magnitude, zeros, and numbers that are infinite or NaN. A tensor that has some of these is marked with !, a sentence names the first,\n"
+            "and the exit status is 1.\n",
     .after = OVERRIDE_HELP,
     .examples = "  ffn stats model.safetensors --input x.npy\n"
                 "  ffn stats model.safetensors --layer 0,2 --each --input x.npy --json\n"
-                "  ffn stats model.safetensors --layer 1 --activation relu --input x.npy\n",
+                "  ffn stats model.safetensors --layer 1 --activation relu --input x.npy\n"
+                "  ffn stats model.safetensors --tensors\n",
     .options = option_rows,
     .run = run,
 };
