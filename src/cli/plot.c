@@ -165,6 +165,17 @@ static void write_gnuplot_experts(FILE *to, const char *block, const char *style
     write_gnuplot_lines(to, block, style, picture->load_count, load_number, picture);
 }
 
+/* The largest share of the choices; 1 where there were none: a range is needed, which gnuplot does not find in nothing. */
+static double most_share(const picture_t *picture) {
+    double most = 0;
+    for (int64_t i = 0; i < picture->load_count; i++) {
+        const plot_load_t *load = &picture->loads[i];
+        for (int64_t expert = 0; expert < load->experts && load->assignments; expert++)
+            most = fmax(most, (double)load->counts[expert] / (double)load->assignments);
+    }
+    return most > 0 ? most : 1;
+}
+
 static void write_gnuplot(FILE *to, const char *format, const picture_t *picture) {
     int panels = picture->load_count ? 4 : 2;
     if (!strcmp(format, "png")) fprintf(to, "set terminal png size 800,%d\n", 400 * panels);
@@ -173,7 +184,9 @@ static void write_gnuplot(FILE *to, const char *format, const picture_t *picture
     fprintf(to, "set multiplot layout %d,1\nunset colorbox\nset palette defined (0 '#440154', 0.5 '#21918c', 1 '#d8c51e')\n", panels);
     write_gnuplot_layers(to, picture);
     if (picture->load_count) {
-        write_gnuplot_experts(to, "loads", "histeps", "share of the choices", "[0:*]", write_share, picture);
+        char range[32];
+        snprintf(range, sizeof range, "[0:%.9g]", 1.2 * most_share(picture));
+        write_gnuplot_experts(to, "loads", "histeps", "share of the choices", range, write_share, picture);
         /* steps would go on over experts that have none */
         write_gnuplot_experts(to, "densities", "linespoints pt 7 ps 0.5", "density of its units", "[0:1.02]", write_density, picture);
     }

@@ -107,7 +107,9 @@ if python3 -c 'import matplotlib' 2>/dev/null || command -v gnuplot >/dev/null; 
     grep -q '<svg' load.svg || fail "no picture of the layers $layers"
     [ ! -s err.txt ] || fail "drawing the layers $layers says $(cat err.txt)"
   done
-  expect 0 ffn stats model.safetensors --layer 1 --input row.npy --top-k 1 --plot load.svg
+  for input in row none; do
+    expect 0 ffn stats model.safetensors --layer 1 --input $input.npy --top-k 1 --plot load.svg
+  done
 fi
 
 # ---------------------------------------------------------------- by hand
