@@ -15,8 +15,13 @@ field() { figures "$1" "$2" | sed -nE "s/^ *\"$3\": ([^,]*),?$/\1/p"; }
 
 # ---------------------------------------------------------------- the same by every way
 expect 0 ffn stats model.safetensors --input many.npy --json && cp out.txt chain.json
-expect 0 ffn stats model.safetensors --layer all --input many.npy --threads 1 --json
-diff <(grep -v '"threads"' chain.json) <(grep -v '"threads"' out.txt) >/dev/null || fail "one thread and --layer all give other figures"
+expect 0 ffn stats model.safetensors --layer all --input many.npy --json
+diff chain.json out.txt >/dev/null || fail "--layer all gives other figures"
+# The native engine's bits do not depend on threads; those of OpenBLAS, which goes with the scalar kernels, do on some CPUs.
+if ! grep -q '"isa": "scalar"' chain.json; then
+  expect 0 ffn stats model.safetensors --input many.npy --threads 1 --json
+  diff <(grep -v '"threads"' chain.json) <(grep -v '"threads"' out.txt) >/dev/null || fail "one thread gives other figures"
+fi
 expect 0 ffn stats model.safetensors --input many.npy --each --json && cp out.txt each.json
 [ "$(figures chain.json 0)" = "$(figures each.json 0)" ] || fail "the first layer of the chain gets the array itself"
 expect 0 ffn run model.safetensors --layer 0 --input many.npy --output y.npy --quiet
