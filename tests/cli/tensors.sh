@@ -50,7 +50,7 @@ says "1 of 2 tensors"
 grep -q '^ *0 .* nan .* !$' out.txt || fail "the tensors are not told beside the units: $(cat out.txt)"
 grep -qE '^ *0 +2-2-2 +relu +3 ' out.txt || fail "the units are not told beside the tensors: $(cat out.txt)"
 expect 1 ffn stats model.safetensors "${both[@]}" --activation relu --input x.npy --json
-grep -q '"non_finite": 2' out.txt && grep -q '"dead_units"' out.txt || fail "the JSON of both: $(cat out.txt)"
+{ grep -q '"non_finite": 2' out.txt && grep -q '"dead_units"' out.txt; } || fail "the JSON of both: $(cat out.txt)"
 
 # ---------------------------------------------------------------- parts
 half() { # half PART ROW: of a stack of two experts, whose matrices are [in, out] = [1, 2]
