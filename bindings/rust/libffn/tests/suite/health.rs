@@ -71,7 +71,11 @@ fn counts_are_those_of_float64_in_runs_of_every_kind() {
     case.layer.run_in(&mut context, Run::new(&case.x[..cut], &mut y[..cut]).stats(&mut split)).unwrap();
     case.layer.record(&mut tape, Run::new(&case.x[cut..], &mut y[cut..]).stats(&mut rest)).unwrap();
     split.merge(&rest).unwrap();
-    assert_eq!((split.info(), split.positive()), (info, expected));
+    let merged = split.info();
+    assert_eq!(split.positive(), expected);
+    assert_eq!((merged.positions, merged.positive, merged.dead_units), (info.positions, info.positive, info.dead_units));
+    // with OpenBLAS a token's bits may depend on the number of rows
+    assert!((merged.mean - info.mean).abs() < 1e-6 && (merged.largest - info.largest).abs() < 1e-5);
     split.reset();
     assert!(split.info().positions == 0 && split.info().density.is_nan() && format!("{split:?}").contains("positions: 0"));
 }
