@@ -69,9 +69,10 @@ def clear(folder):
         stale.unlink()
 
 
-def make_data(shape, folder, tokens):
-    """Writes the layer's arrays and `tokens` rows of x as raw float32, and returns the output for all rows in float64."""
-    generator = np.random.default_rng(shape.d_model)
+def writer_of(folder, seed):
+    """Empties the folder, and returns a function that makes an array of uniform numbers within a scale, and writes it there as raw float32."""
+    generator = np.random.default_rng(seed)
+    clear(folder)
 
     def uniform(name, dimensions, scale):
         numbers = generator.random(dimensions, dtype=np.float32)
@@ -80,7 +81,12 @@ def make_data(shape, folder, tokens):
         numbers.tofile(folder / name)
         return numbers
 
-    clear(folder)
+    return uniform
+
+
+def make_data(shape, folder, tokens):
+    """Writes the layer's arrays and `tokens` rows of x, and returns the output for all rows in float64."""
+    uniform = writer_of(folder, shape.d_model)
     in_scale, down_scale = math.sqrt(3 / shape.d_model), math.sqrt(3 / shape.d_ff)
     x = uniform("x", (tokens, shape.d_model), 1.7)
     up = uniform("up", (shape.d_ff, shape.d_model), in_scale)

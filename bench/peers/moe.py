@@ -5,18 +5,16 @@ expert, its layer, and the results scattered. One process per engine, in turn, b
 The compositions are given the choices and their weights. libffn's mixture makes them itself; then it is timed again, given them too and not: what it
 saves is the routing. Exit status: 1 if an output was wrong or a worker failed.
 """
-import argparse
 import sys
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 import report
 from cell import Cell
-from layers import Shape, activate, clear
-from peers import measure_cell, numbers, progress
+from layers import Shape, activate, clear, writer_of
+from peers import chosen, measure_cell, numbers, parser_of, progress
 from workers import ENGINES, LIMITS, Worker, WorkerFailure, start_workers
 
 MIXTURE, GIVEN, AGAIN = "libffn mixture", "libffn mixture, given", "libffn mixture, again"
@@ -100,16 +98,7 @@ class MixtureCell(Cell):
 
 def make_data(mixture, folder, tokens):
     """Writes the mixture's arrays, rows of x and their choices. Returns the output in float64, and {tokens: experts that the first so many chose}."""
-    generator = np.random.default_rng(mixture.experts)
-
-    def uniform(name, dimensions, scale):
-        values = generator.random(dimensions, dtype=np.float32)
-        values -= np.float32(0.5)
-        values *= np.float32(2 * scale)
-        values.tofile(folder / name)
-        return values
-
-    clear(folder)
+    uniform = writer_of(folder, mixture.experts)
     experts, d_model, d_ff = mixture.experts, mixture.d_model, mixture.d_ff
     x, router = uniform("x", (tokens, d_model), 1.7), uniform("router", (experts, d_model), 0.1)
     up, gate = (uniform(name, (experts, d_ff, d_model), (3 / d_model) ** 0.5) for name in ("up", "gate"))
@@ -129,8 +118,8 @@ def make_data(mixture, folder, tokens):
 def choices(logits, top_k):
     """The top k of each row, and their softmax."""
     ids = np.argsort(-logits, axis=1, kind="stable")[:, :top_k]
-    chosen = np.take_along_axis(logits, ids, axis=1)
-    weights = np.exp(chosen - chosen.max(axis=1, keepdims=True))
+    logits = np.take_along_axis(logits, ids, axis=1)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     return ids, weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -173,14 +162,11 @@ def write(cells, settings):
 # ---------------------------------------------------------------- measuring
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="./dev bench --peers --moe", description="Measures mixtures of experts against compositions of dense layers.")
-    parser.add_argument("--bin", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, required=True, help=argparse.SUPPRESS)
+    parser = parser_of("./dev bench --peers --moe", "Measures mixtures of experts against compositions of dense layers.")
     parser.add_argument("--tokens", type=numbers, default=tuple(AIMS), help="default 1,16,128,512")
-    parser.add_argument("--threads", type=numbers, default=(1, 2), help="default 1,2")
     parser.add_argument("--rounds", type=int, default=15, help="of each cell, at most; default 15")
     parser.add_argument("--shapes", help="only mixtures whose name has this, such as \"64 top\"")
-    parser.add_argument("--engines", help="only compositions whose name has this, such as oneDNN; the limits and the mixture are always measured")
+    parser.add_argument("--engines", help="only compositions whose name has one of these words, such as oneDNN; the limits and the mixture are always measured")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/moe.md")
     return parser.parse_args()
 
@@ -189,7 +175,7 @@ def measure_mixture(mixture, settings, record, best):
     folder, most = settings.output / "data", max(settings.tokens)
     progress(f"{mixture.name}: making weights and the float64 output")
     right, touched = make_data(mixture, folder, most)
-    names = [name for name in MixtureWorker.engines if name in (*LIMITS, MIXTURE) or not settings.engines or settings.engines.lower() in name.lower()]
+    names = chosen(MixtureWorker.engines, settings.engines, always=(*LIMITS, MIXTURE))
     workers, missing = start_workers(names, mixture, folder, settings.bin, most, "best", kind=MixtureWorker)
     for name, sentence in missing.items():
         progress(f"without {name}: {sentence}")

@@ -26,14 +26,20 @@ def numbers(text):
     return tuple(int(word) for word in text.split(","))
 
 
-def arguments():
-    parser = argparse.ArgumentParser(prog="./dev bench --peers", description="Measures libffn's layers against its peers' and the machine's limits.")
+def parser_of(command, description):
+    """What the drivers of all benchmarks of peers take."""
+    parser = argparse.ArgumentParser(prog=command, description=description)
     parser.add_argument("--bin", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=numbers, default=(1, 2), help="default 1,2")
+    return parser
+
+
+def arguments():
+    parser = parser_of("./dev bench --peers", "Measures libffn's layers against its peers' and the machine's limits.")
     parser.add_argument("--quick", action="store_true", help="few tokens and rounds: under 5 minutes (all: under 25)")
     parser.add_argument("--shapes", help="only shapes whose name has one of these words, such as 512,SwiGLU")
     parser.add_argument("--tokens", type=numbers, help="instead of the standard ones, such as 1,16")
-    parser.add_argument("--threads", type=numbers, default=(1, 2), help="default 1,2")
     parser.add_argument("--engines", help="only engines whose name has one of these words, such as native,oneDNN; the limits are always measured")
     parser.add_argument("--rounds", type=int, help="at most, of a cell; default 15, with --quick 7")
     parser.add_argument("--level", choices=("best", "avx2", "both"), default="both", help="ISA level; default both")

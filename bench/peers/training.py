@@ -4,17 +4,15 @@
 A step is a forward pass that leaves what the backward pass needs, and a backward pass that gives every gradient and d_x. Each round asks every worker in
 turn for one step; no two run at once. Exit status: 1 if an output was wrong or a worker failed.
 """
-import argparse
 import os
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 
 import report
-from layers import Shape, activate, clear, relative_error
-from peers import numbers, progress
+from layers import Shape, activate, clear, relative_error, writer_of
+from peers import chosen, numbers, parser_of, progress
 from workers import Worker, WorkerFailure, start_workers
 
 SHAPES = (Shape(768, 3072, "gelu"), Shape(1024, 2816, "silu", gated=True))
@@ -54,17 +52,14 @@ class TrainingWorker(Worker):
 
 def make_data(shape, folder, most):
     """Writes the arrays of a step, and returns a function that gives a step's outputs in float64 for so many tokens."""
-    generator = np.random.default_rng(shape.d_model)
-    clear(folder)
+    uniform = writer_of(folder, shape.d_model)
     sizes = {"x": (most, shape.d_model, 1.7), "d_y": (most, shape.d_model, 1), "up": (shape.d_ff, shape.d_model, (3 / shape.d_model) ** 0.5),
              "gate": (shape.d_ff, shape.d_model, (3 / shape.d_model) ** 0.5), "down": (shape.d_model, shape.d_ff, (3 / shape.d_ff) ** 0.5)}
     arrays = {}
     for name, (rows, columns, scale) in sizes.items():
         if name == "gate" and not shape.gated:
             continue
-        array = (generator.random((rows, columns), dtype=np.float32) - np.float32(0.5)) * np.float32(2 * scale)
-        array.tofile(folder / name)
-        arrays[name] = array.astype(np.float64)
+        arrays[name] = uniform(name, (rows, columns), scale).astype(np.float64)
     known = {}
 
     def right(tokens):
@@ -153,11 +148,8 @@ def load():
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="./dev bench --peers --training", description="Measures training steps of libffn and of its peers.")
-    parser.add_argument("--bin", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, required=True, help=argparse.SUPPRESS)
+    parser = parser_of("./dev bench --peers --training", "Measures training steps of libffn and of its peers.")
     parser.add_argument("--tokens", type=numbers, default=(512, 2048), help="default 512,2048")
-    parser.add_argument("--threads", type=numbers, default=(1, 2), help="default 1,2")
     parser.add_argument("--rounds", type=int, default=11, help="of each cell; default 11")
     parser.add_argument("--shapes", help="only shapes whose name has this word, such as SwiGLU")
     parser.add_argument("--engines", help="only engines whose name has one of these words, such as native,oneDNN; sgemm is always measured")
@@ -167,8 +159,7 @@ def arguments():
 
 def measure_shape(shape, settings, cells, lines):
     folder = settings.output / "data"
-    names = [name for name in TrainingWorker.engines
-             if name == BARE or not settings.engines or any(word.lower() in name.lower() for word in settings.engines.split(","))]
+    names = chosen(TrainingWorker.engines, settings.engines, always=(BARE,))
     right = make_data(shape, folder, max(settings.tokens))
     workers, missing = start_workers(names, shape, folder, settings.bin, max(settings.tokens), "best", kind=TrainingWorker)
     for name, sentence in missing.items():
