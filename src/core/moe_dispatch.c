@@ -3,6 +3,7 @@
 #include "core/moe.h"
 
 #include "base/checked.h"
+#include "core/tiling.h"
 
 #include <string.h>
 
@@ -33,8 +34,7 @@ void ffni_moe_dispatch(moe_pass_t *pass) {
 
 /* In pieces of nearly equal size, all but the last of whole tiles. */
 static void add_items(moe_pass_t *pass, int32_t expert, int64_t first, int64_t rows, int64_t most_rows) {
-    const kernel_table_t *kernels = pass->layer->kernels;
-    int64_t tile = kernels->tile_rows[kernels->panels_log_of_many], tiles = (rows + tile - 1) / tile, most_tiles = most_rows / tile;
+    int64_t tile = ffni_tile_rows_most(pass->layer->kernels), tiles = (rows + tile - 1) / tile, most_tiles = most_rows / tile;
     int64_t pieces = (tiles + most_tiles - 1) / most_tiles, end = first + rows;
     for (int64_t piece = 0; piece < pieces; piece++) {
         int64_t size = minimum((tiles / pieces + (piece < tiles % pieces)) * tile, end - first);

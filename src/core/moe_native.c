@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 
 enum {
-    OWN_ROWS = 68, /* of an item that is one thread's, in whole tiles: 56 of AVX-512's, 66 of AVX2's */
     /* An item that is one thread's takes at the most 1 / ITEMS_PER_SLOT of what each thread has to do. */
     ITEMS_PER_SLOT = 4,
     /* Rows that take the time of one: fewer are bound by reading the weights. */
@@ -88,7 +87,7 @@ static place_t lay_out_place(const ffn_layer_t *layer, int64_t rows, int64_t sca
 /* The most rows that threads may come to share: beyond, no item is more than its part of a thread's work. */
 static int64_t shared_rows(const ffn_layer_t *layer, const moe_plan_t *plan) {
     int64_t all = plan->chunk * (plan->top_k + (layer->shared.d_ff > 0));
-    return plan->slots > 1 ? minimum(all, OWN_ROWS * ITEMS_PER_SLOT * plan->slots) : 0;
+    return plan->slots > 1 ? minimum(all, WHOLE_ROWS_MOST * ITEMS_PER_SLOT * plan->slots) : 0;
 }
 
 static shared_t lay_out_shared(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {
@@ -101,7 +100,7 @@ static shared_t lay_out_shared(const ffn_layer_t *layer, const moe_plan_t *plan,
 }
 
 static scratch_t lay_out(const ffn_layer_t *layer, const moe_plan_t *plan, arena_t *arena) {
-    int64_t own_rows = minimum(plan->chunk, OWN_ROWS), rows = plan->slots > 1 ? minimum(plan->chunk, MOE_ROWS_MOST) : own_rows;
+    int64_t own_rows = minimum(plan->chunk, WHOLE_ROWS_MOST), rows = plan->slots > 1 ? minimum(plan->chunk, MOE_ROWS_MOST) : own_rows;
     int64_t sums = ffni_group_sums(layer->kernels, rows), columns = GROUP_PANELS_MOST * layer->kernels->panel_width;
     arena_t counters = {0};
     ffni_counts_lay_out(columns, &counters);
@@ -368,7 +367,7 @@ void ffni_moe_native_experts(moe_pass_t *pass) {
     arena_t arena = {.base = pass->memory.engine};
     work_t work = {.pass = pass, .scratch = lay_out(pass->layer, &pass->plan, &arena), .counting = &counting};
     ffni_moe_dispatch(pass);
-    ffni_moe_cut(pass, OWN_ROWS);
+    ffni_moe_cut(pass, WHOLE_ROWS_MOST);
     if (pass->item_count) work_on_chunk(pass, &work);
     pthread_mutex_destroy(&counting);
 }

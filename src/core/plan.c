@@ -11,9 +11,6 @@ enum {
     SHARED_ROWS = 192,
     WHOLE_ROWS_LEAST = 48,
     LAST_ROWS = 24, /* about so few when they near the end */
-    /* Rows of a thread's block, in whole tiles (56 of AVX-512's, 66 of AVX2's): up to a d_ff of some thousands its hidden units stay in the
-     * second-level cache next to the panels. */
-    WHOLE_ROWS_MOST = 68,
     /* Multiply-adds (of four rows at the least: fewer are bound by reading the weights) that are worth waking a thread for. */
     SHARED_WORK = 1 << 20
 };
@@ -44,12 +41,9 @@ static int64_t useful_threads(const ffn_layer_t *layer, const ffn_context_t *con
     return work < SHARED_WORK ? 1 : context->threads_requested;
 }
 
-static int64_t tile_rows_of(const ffn_layer_t *layer) {
-    return layer->kernels->tile_rows[layer->kernels->panels_log_of_many];
-}
-
 static int64_t whole_rows_most(const ffn_layer_t *layer) {
-    return WHOLE_ROWS_MOST / tile_rows_of(layer) * tile_rows_of(layer);
+    int64_t tile = ffni_tile_rows_most(layer->kernels);
+    return WHOLE_ROWS_MOST / tile * tile;
 }
 
 /* Of nearly equal parts, none above `most`. */
@@ -73,7 +67,7 @@ int64_t ffni_plan_rows(const plan_t *plan, int64_t left) {
 }
 
 static plan_t plan_for(const ffn_layer_t *layer, const ffn_context_t *context, int64_t tokens) {
-    plan_t plan = {.slots = useful_threads(layer, context, tokens), .tile_rows = tile_rows_of(layer)};
+    plan_t plan = {.slots = useful_threads(layer, context, tokens), .tile_rows = ffni_tile_rows_most(layer->kernels)};
     plan.whole_blocks = plan.slots == 1 || (tokens > SHARED_ROWS && tokens / plan.slots >= WHOLE_ROWS_LEAST);
     plan.block_rows = minimum(tokens, plan.whole_blocks ? whole_rows_most(layer) : SHARED_ROWS);
     return plan;

@@ -77,7 +77,7 @@ void ffni_rows_product(const rows_product_t *product) {
 enum { GROUP_ROWS = 112, GROUP_PANELS = 8 };
 
 static int64_t group_rows(const kernel_table_t *kernels) {
-    int64_t tile = kernels->tile_rows[kernels->panels_log_of_many];
+    int64_t tile = ffni_tile_rows_most(kernels);
     return maximum(1, GROUP_ROWS / tile) * tile;
 }
 
@@ -205,7 +205,7 @@ static int64_t share(const depth_product_t *product, int64_t count, int64_t most
 }
 
 static int64_t rows_of_group(const depth_product_t *product) {
-    int64_t tile = product->kernels->tile_rows[product->kernels->panels_log_of_many];
+    int64_t tile = ffni_tile_rows_most(product->kernels);
     return share(product, groups_of(product->rows, tile), group_rows(product->kernels) / tile) * tile;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * SparseMixer, one row of logits after the other, with the largest logits chosen or drawn, and its derivatives, which are those of a softmax over the experts that did not drop out. */
+ * SparseMixer, one row of logits after the other, with the largest logits chosen or drawn, and its derivatives, which are those of a softmax over the
+ * experts that did not drop out. */
 #include "core/sparse_mixer.h"
 
 #include "core/choice.h"

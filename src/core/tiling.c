@@ -48,6 +48,10 @@ tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows) {
     return tiling;
 }
 
+int64_t ffni_tile_rows_most(const kernel_table_t *kernels) {
+    return kernels->tile_rows[kernels->panels_log_of_many];
+}
+
 int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile) {
     return tile * tiling->tile_rows + minimum(tile, tiling->taller);
 }

@@ -16,6 +16,13 @@ typedef struct tiling {
 
 tiling_t ffni_tiling_of(const kernel_table_t *kernels, int64_t rows);
 
+/* Rows of the tiles of many rows, at the most: full tiles are the fastest. */
+int64_t ffni_tile_rows_most(const kernel_table_t *kernels);
+
+/* Rows of a block that is one thread's, at the most, in whole tiles (56 of AVX-512's, 66 of AVX2's): up to a d_ff of some thousands its hidden units
+ * stay in the second-level cache next to the panels. */
+enum { WHOLE_ROWS_MOST = 68 };
+
 int64_t ffni_tile_start(const tiling_t *tiling, int64_t tile);
 int64_t ffni_tile_rows(const tiling_t *tiling, int64_t tile);
 
