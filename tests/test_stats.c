@@ -12,6 +12,7 @@
 #include "support/layer_check.h"
 #include "support/oracle_backward.h"
 #include "support/random.h"
+#include "support/stats_check.h"
 #include "support/test.h"
 
 static ffn_stats_t *stats_of(int64_t d_ff)
@@ -51,61 +52,23 @@ static void make_exact(test_layer_t *test, const layer_case_t *is)
     }
 }
 
-/* What the header's words give, in float64. */
-typedef struct expected {
-    int64_t *positive, all, non_finite;
-    double sum, largest;
-} expected_t;
-
-static void expect_row(expected_t *expected, const test_layer_t *test, const double *mask, const float *x)
+static void expect_row(expected_stats_t *expected, const test_layer_t *test, const double *mask, const float *x)
 {
     const oracle_layer_t *layer = &test->oracle;
     const float *weight = layer->gate ? layer->gate : layer->up, *bias = layer->gate ? layer->gate_bias : layer->up_bias;
+    expected->positions[0]++;
     for (int64_t j = 0; j < layer->d_ff; j++) {
-        double z = bias ? bias[j] : 0, a;
+        double z = bias ? bias[j] : 0;
         for (int64_t i = 0; i < layer->d_model; i++) z += (double)weight[j * layer->d_model + i] * (double)x[i];
         if (mask) z *= mask[j];
         if (layer->gate && layer->gate_max > 0 && z > (double)layer->gate_max) z = layer->gate_max;
-        a = oracle_activate(&layer->activation, z);
-        a = (double)(float)a; /* sigmoid(-200) is 0 */
-        expected->positive[j] += a > 0;
-        expected->all += a > 0;
-        expected->sum += fabs(a);
-        expected->largest = fmax(expected->largest, fabs(a));
+        expected_stats_add(expected, 0, j, &layer->activation, z);
     }
-}
-
-static void assert_as_expected(const ffn_stats_t *stats, const expected_t *expected, int64_t tokens, int64_t d_ff, const char *what)
-{
-    const ffn_stats_info_t info = info_of(stats);
-    int64_t *positive = test_alloc((size_t)d_ff * sizeof *positive), dead = 0;
-    assert_ok(ffn_stats_units(stats, positive, NULL, NULL));
-    for (int64_t j = 0; j < d_ff; j++) {
-        if (positive[j] != expected->positive[j])
-            fail_msg("%s: unit %lld was positive %lld times, not %lld", what, (long long)j, (long long)positive[j], (long long)expected->positive[j]);
-        dead += !expected->positive[j];
-    }
-    assert_int_equal(info.d_ff, d_ff);
-    assert_int_equal(info.positions, tokens);
-    assert_int_equal(info.positive, expected->all);
-    assert_int_equal(info.dead_units, dead);
-    assert_int_equal(info.non_finite, 0);
-    assert_near(info.density, (double)expected->all / (double)(tokens * d_ff), 1e-15);
-    assert_near(info.largest, expected->largest, 1e-6 * expected->largest);
-    assert_near(info.mean, expected->sum / (double)(tokens * d_ff), 1e-6 * expected->sum / (double)(tokens * d_ff) + 0x1p-33);
-    free(positive);
 }
 
 enum { TOKENS = 260 }; /* more than the native engine's threads share a block of */
 
-typedef struct way {
-    const char *name;
-    uint32_t engine, threads;
-    bool taped;
-    float p[3]; /* dropout at the first three sites; any: trainable */
-} way_t;
-
-static const way_t ways[] = {
+static const stats_way_t ways[] = {
     {"native, one thread", FFN_ENGINE_NATIVE, 1, false, {0}},
     {"native, three threads", FFN_ENGINE_NATIVE, 3, false, {0}},
     {"blas, one thread", FFN_ENGINE_BLAS, 1, false, {0}},
@@ -116,7 +79,7 @@ static const way_t ways[] = {
     {"native tape and dropout", FFN_ENGINE_NATIVE, 3, true, {0.5f, 0.5f, 0}},
 };
 
-static void run_way(const test_layer_t *test, const way_t *way, ffn_context_t *context, int64_t first, const layer_data_t *data, int64_t tokens,
+static void run_way(const test_layer_t *test, const stats_way_t *way, ffn_context_t *context, int64_t first, const layer_data_t *data, int64_t tokens,
                     ffn_stats_t *stats, float *y)
 {
     const bool drops = way->p[0] + way->p[1] + way->p[2] > 0;
@@ -129,11 +92,11 @@ static void run_way(const test_layer_t *test, const way_t *way, ffn_context_t *c
     ffn_tape_free(tape);
 }
 
-static expected_t expected_of(const test_layer_t *test, const way_t *way, const layer_data_t *data, int64_t tokens)
+static expected_stats_t expected_of(const test_layer_t *test, const stats_way_t *way, const layer_data_t *data, int64_t tokens)
 {
     const ffn_dropout_t dropout = {.struct_size = sizeof dropout, .seed = 3, .p = {way->p[0]}};
     oracle_masks_t masks = oracle_masks_make(&dropout, 1, tokens, test->is.d_ff, test->is.d_out);
-    expected_t expected = {.positive = calloc((size_t)test->is.d_ff, sizeof(int64_t))};
+    expected_stats_t expected = expected_stats_make(0, test->is.d_ff, 0);
     for (int64_t t = 0; t < tokens; t++)
         expect_row(&expected, test, masks.site[0] ? masks.site[0] + t * test->is.d_ff : NULL, data->x + t * test->is.d_model);
     oracle_masks_free(&masks);
@@ -141,7 +104,7 @@ static expected_t expected_of(const test_layer_t *test, const way_t *way, const 
 }
 
 /* Whole, without counting; whole, counted; and in two parts with a handle each. */
-static void check_way(const test_layer_t *test, const way_t *way, layer_data_t *data, int64_t tokens)
+static void check_way(const test_layer_t *test, const stats_way_t *way, layer_data_t *data, int64_t tokens)
 {
     const ffn_context_options_t options = {.struct_size = sizeof options, .threads = way->threads};
     const int64_t d_ff = test->is.d_ff, cut = tokens / 3;
@@ -155,12 +118,11 @@ static void check_way(const test_layer_t *test, const way_t *way, layer_data_t *
     run_way(test, way, NULL, 0, data, cut, first, data->y);
     run_way(test, way, NULL, cut, data, tokens - cut, second, data->y);
     assert_ok(ffn_stats_merge(second, first));
-    const ffn_stats_info_t one = info_of(whole), two = info_of(second);
-    assert_memory_equal(&one, &two, sizeof one);
-    expected_t expected = expected_of(test, way, data, tokens);
-    assert_as_expected(whole, &expected, tokens, d_ff, way->name);
-    assert_as_expected(second, &expected, tokens, d_ff, way->name);
-    free(expected.positive), free(plain);
+    assert_same_stats(whole, second);
+    expected_stats_t expected = expected_of(test, way, data, tokens);
+    assert_stats(whole, &expected, way->name);
+    assert_stats(second, &expected, way->name);
+    expected_stats_free(&expected), free(plain);
     ffn_stats_free(whole), ffn_stats_free(first), ffn_stats_free(second);
     ffn_context_free(context);
 }
@@ -169,7 +131,7 @@ static void check_layer(const layer_case_t *is)
 {
     static const int64_t numbers[] = {1, 2, 16, 61, TOKENS};
     for (int64_t w = 0; w < COUNT_OF(ways); w++) {
-        const way_t *way = &ways[w];
+        const stats_way_t *way = &ways[w];
         test_layer_t test;
         make_exact(&test, is);
         test.options.engine = way->engine;

@@ -21,14 +21,7 @@ typedef struct stats_conv_case {
     bool masked;
 } stats_conv_case_t;
 
-typedef struct way {
-    const char *name;
-    uint32_t engine, threads;
-    bool taped;
-    float p[3];
-} way_t;
-
-static const way_t ways[] = {
+static const stats_way_t ways[] = {
     {"native, one thread", FFN_ENGINE_NATIVE, 1, false, {0}},
     {"native, three threads", FFN_ENGINE_NATIVE, 3, false, {0}},
     {"blas, one thread", FFN_ENGINE_BLAS, 1, false, {0}},
@@ -50,7 +43,7 @@ static bool is_padding(const conv_data_t *d, int64_t sequence, int64_t t)
     return d->mask && !d->mask[sequence * (d->is.length + 2) + t];
 }
 
-static conv_data_t conv_data_make(const stats_conv_case_t *is, const way_t *way)
+static conv_data_t conv_data_make(const stats_conv_case_t *is, const stats_way_t *way)
 {
     conv_data_t d = {.is = *is};
     const int64_t k = is->kernel[0], k2 = is->kernel[1], rows = is->batch * is->length;
@@ -105,7 +98,7 @@ static double pre_activation(const conv_data_t *d, int64_t sequence, int64_t t, 
     return is->flags & FFN_CONV_SCALE_BY_TAPS ? z / sqrt((double)k) : z;
 }
 
-static expected_stats_t count(const conv_data_t *d, const way_t *way)
+static expected_stats_t count(const conv_data_t *d, const stats_way_t *way)
 {
     const stats_conv_case_t *is = &d->is;
     const ffn_dropout_t dropout = {.struct_size = sizeof dropout, .seed = 3, .p = {way->p[0]}};
@@ -127,7 +120,7 @@ static expected_stats_t count(const conv_data_t *d, const way_t *way)
 
 /* ------------------------------------------------------------------------ Runs */
 
-static void run(const conv_data_t *d, const way_t *way, ffn_context_t *context, int64_t first, int64_t batch, ffn_stats_t *stats, float *y)
+static void run(const conv_data_t *d, const stats_way_t *way, ffn_context_t *context, int64_t first, int64_t batch, ffn_stats_t *stats, float *y)
 {
     const stats_conv_case_t *is = &d->is;
     const bool drops = way->p[0] + way->p[1] + way->p[2] > 0;
@@ -142,7 +135,7 @@ static void run(const conv_data_t *d, const way_t *way, ffn_context_t *context, 
     ffn_tape_free(tape);
 }
 
-static void check_way(const stats_conv_case_t *is, const way_t *way)
+static void check_way(const stats_conv_case_t *is, const stats_way_t *way)
 {
     const ffn_context_options_t options = {.struct_size = sizeof options, .threads = way->threads};
     conv_data_t d = conv_data_make(is, way);

@@ -5,10 +5,19 @@
 #ifndef FFN_TEST_STATS_CHECK_H
 #define FFN_TEST_STATS_CHECK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ffn/ffn.h"
 #include "support/oracle.h"
+
+/* A way to run a layer. */
+typedef struct stats_way {
+    const char *name;
+    uint32_t engine, threads;
+    bool taped;
+    float p[3]; /* dropout at the first three sites; any: trainable */
+} stats_way_t;
 
 typedef struct expected_stats {
     int64_t experts, d_ff, d_shared; /* experts 0: a layer */
